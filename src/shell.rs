@@ -43,10 +43,13 @@ pub fn did_you_mean(name: &str, known: &[&str]) -> Option<String> {
     Some(command.unwrap_or_else(|| format!("did you mean `{similar}`?")))
 }
 
-/// `there are `a`, `b``.
+/// `choose one of `a`, `b``.
 pub fn listed(known: &[&str]) -> String {
-    let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
-    if known.is_empty() { "there are none".into() } else { format!("there are {}", known.join(", ")) }
+    match known {
+        [] => "there are none".into(),
+        [only] => format!("the only one is `{only}`"),
+        known => format!("choose one of {}", text::quoted(known)),
+    }
 }
 
 /// The one known name that the user probably meant. This is the nearest one, if at most a third of the letters of the longer name
@@ -139,6 +142,12 @@ pub fn this_program() -> String {
         (None, Some(exe)) => pasteable(&[exe.display().to_string()]),
         (None, None) => "orchestrate".into(),
     }
+}
+
+/// The command line of this process with more words at its end.
+pub fn this_command_with(words: &[&str]) -> String {
+    let words: Vec<String> = std::env::args().skip(1).chain(words.iter().map(|it| it.to_string())).collect();
+    format!("{} {}", this_program(), pasteable(&words))
 }
 
 /// A command with the quotes that a shell needs.

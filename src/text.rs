@@ -68,6 +68,28 @@ pub fn shorten(text: &str, limit: usize) -> String {
     format!("{}…", kept.into_iter().collect::<String>().trim_end())
 }
 
+/// Cuts a text after a word, to at most `limit` columns. A text between backticks, such as a command, is kept or cut as a whole.
+pub fn shorten_at_word(text: &str, limit: usize) -> String {
+    const END: &str = " ...";
+    if width(text) <= limit {
+        return text.to_string();
+    }
+    let kept: String = take_fitting(text.chars(), limit.saturating_sub(END.len())).into_iter().collect();
+    let is_complete = text[kept.len()..].starts_with(' ');
+    let words = match kept.rfind(' ') {
+        Some(space) if !is_complete => &kept[..space],
+        _ => &kept,
+    };
+    let in_backticks = words.matches('`').count() % 2 == 1;
+    let words = match words.rfind('`') {
+        Some(backtick) if in_backticks => &words[..backtick],
+        _ => words,
+    };
+    let kept = words.trim_end().trim_end_matches([',', ';', ':']);
+    // A single long word has no space.
+    if kept.is_empty() { shorten(text, limit) } else { format!("{kept}{END}") }
+}
+
 /// Cuts a text at its beginning to at most `limit` columns, because the end of a path is more informative.
 pub fn shorten_start(text: &str, limit: usize) -> String {
     if width(text) <= limit {
@@ -221,6 +243,19 @@ pub fn significant_digits(value: f64, digits: i32) -> String {
     format!("{value:.*}", (last - exponent) as usize)
 }
 
+/// `a`, `b`, `c`
+pub fn quoted(names: &[impl AsRef<str>]) -> String {
+    names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// `a`, `b` or `c`
+pub fn either(names: &[impl AsRef<str>]) -> String {
+    match names {
+        [before @ .., last] if !before.is_empty() => format!("{} or `{}`", quoted(before), last.as_ref()),
+        names => quoted(names),
+    }
+}
+
 /// A count with its noun: `1 block`, `5 blocks`.
 pub fn plural(count: impl std::fmt::Display, noun: &str) -> String {
     let count = count.to_string();
@@ -243,6 +278,15 @@ pub fn with_commas(count: impl std::fmt::Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_after_a_word_and_not_in_a_command() {
+        let cut = |limit| shorten_at_word("busy, so run `orchestrate calibrate` again", limit);
+        assert_eq!(cut(100), "busy, so run `orchestrate calibrate` again");
+        assert_eq!(cut(40), "busy, so run `orchestrate calibrate` ...");
+        assert_eq!(cut(39), "busy, so run ...");
+        assert_eq!([cut(15), cut(9), cut(3)], ["busy, so ...", "busy ...", "bu…"]);
+    }
 
     #[test]
     fn counts_have_commas() {

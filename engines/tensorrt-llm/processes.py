@@ -1,4 +1,4 @@
-"""The worker processes of the library: found, watched and ended. Uses no model library."""
+"""The processes that TensorRT-LLM starts: found, watched and ended. Uses no model library."""
 
 import os
 import signal
@@ -34,9 +34,9 @@ def _gpu_processes():
         return []
 
 
-def workers_since(before):
+def library_processes_since(before):
     """The processes that were started since `before`, a result of `parents_by_pid`. `all` includes this process.
-    `non_descendants` are those that do not descend from this process: MPI's. A request fails if one of `watched` ends."""
+    `non_descendants` are those that MPI started: they descend neither from this process nor from its parent. A request fails if one of `watched` ends."""
     now = parents_by_pid()
     new = set(now) - set(before)
     non_descendants = _marked_non_descendants(now) & new
@@ -46,7 +46,7 @@ def workers_since(before):
 
 
 def _processes_to_watch(started):
-    """The processes that use a GPU, from the driver. In a container the driver uses other ids. Then the
+    """The processes that use a GPU, from the driver. In a container the driver may use other ids. Then the
     processes with an open device file are watched, or else all: a dead worker process must not be missed."""
     by_driver = {pid for pid, _ in _gpu_processes()} & started
     return by_driver or {pid for pid in started if _has_open_device(pid)} or set(started)
@@ -77,7 +77,7 @@ def _parent_pid(pid):
     """The parent's id of a process; None if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The program's name comes first, in brackets, and may contain brackets.
+            # Before these fields stands the program's name, in brackets. It may contain brackets.
             state, parent = file.read().rpartition(b")")[2].split()[:2]
     except (OSError, ValueError):
         return None
@@ -116,9 +116,10 @@ def _environment(pid):
         return ()
 
 
-def kill(workers):
-    """Kills the processes of `workers_since` that still run, except this one, and waits until they have ended."""
-    pids = workers.all - {os.getpid()}
+def kill(library_processes):
+    """Kills the processes of `library_processes_since` that still run, except this one. Waits for their end, but not longer
+    than `KILL_TIMEOUT_S`."""
+    pids = library_processes.all - {os.getpid()}
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)

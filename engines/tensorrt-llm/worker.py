@@ -79,7 +79,7 @@ class TensorRTLLM(engine_kit.Engine):
             raise library.failure(error, library.LOADING) from error
         split_build(phases, library.build_seconds(llm))
         facts = model_facts(request, settings, folder, context_tokens, kv_dtype, library.reported_arguments(llm))
-        self._model = LoadedModel(llm, folder, settings, facts, processes.workers_since(parents_before_load))
+        self._model = LoadedModel(llm, folder, settings, facts, processes.library_processes_since(parents_before_load))
         if library.installed_version() != EXPECTED_VERSION:
             written_for = f"this engine was written for TensorRT-LLM {EXPECTED_VERSION}"
             sys.stderr.write(f"{written_for}; version {library.installed_version()}, which is installed, has the same interface\n")

@@ -61,7 +61,7 @@ class StaticCachePath(LoopPath):
         if options.path in COMPILED_PATHS:
             compiler = options.compiler if options.path != "compile" else f"inductor, mode {options.mode}"
             compiler = {"torchscript": "TorchScript trace"}.get(compiler, compiler)
-            decode += f", {compiler}" if options.fusion else ", graph run operation by operation (fusion off: none of Inductor's code)"
+            decode += f", {compiler}" if options.fusion else ", torch.compile without Inductor (fusion off: operations run one by one)"
         captures = options.path in CAPTURED_PATHS or (options.path == "compile" and not options.fusion and self._has_graphs)
         decode += ", captured CUDA graph" if captures else ""
         effects = {**super().effects(), "decode": f"loop over the model, {decode}"}
@@ -229,7 +229,7 @@ class DecodeState:
 
     def step(self, ids, positions, column, is_token):
         """Runs one token of each sequence, and returns the logits and the greedy ids. This function is compiled or
-        captured, so it does not wait for the host."""
+        captured, so it must not read a value back to the host."""
         mask = self._mask(self._columns <= column, is_token)
         arguments = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
         logits = self._network(input_ids=ids, logits_to_keep=1, **arguments).logits[:, -1]

@@ -18,7 +18,7 @@ use stats::{Rule, Severity, SeverityThresholds};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Measure every engine that can run here; build what is missing
+    /// Measure all engines that can run here; `run` builds missing ones
     #[arg(long)]
     pub all: bool,
     /// Measure all presets of the engines, except those of suites; default: the default preset

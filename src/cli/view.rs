@@ -1,5 +1,7 @@
 //! Options for the format and the parts of a report.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
@@ -59,8 +61,11 @@ impl ViewArgs {
             return Ok(());
         }
         let hint = || format!("--sort {}, or a metric of `orchestrate metrics`", any_of(&words));
-        let known: Vec<&str> =
-            words.iter().copied().chain(METRICS.iter().map(|metric| metric.name())).collect();
+        // The titles are in small letters, so that a title and a scenario of the same name count once.
+        let titles: Vec<String> = METRICS.iter().map(|metric| metric.title.to_lowercase()).collect();
+        let names = METRICS.iter().map(|metric| metric.name()).chain(titles.iter().map(String::as_str));
+        let known: BTreeSet<&str> = words.iter().copied().chain(names).collect();
+        let known: Vec<&str> = known.into_iter().collect();
         let Usage(unknown) = unknown_name_or("workload or metric", name, &known, hint);
         Err(Usage(format!("--sort: {unknown}")))
     }

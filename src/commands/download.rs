@@ -12,7 +12,7 @@ use super::interrupts::Interrupts;
 use crate::cli::RunArgs;
 use crate::cli::{Verbosity, verbosity};
 use crate::plan::{Model, models};
-use crate::shell::{Usage, pasteable, this_program};
+use crate::shell::{Usage, this_command_with};
 use crate::text;
 
 /// A model of a run by its name. With `--download` it is fetched first if it is not on this machine; a dry run only shows
@@ -22,8 +22,7 @@ pub fn model(name: Option<&str>, arguments: &RunArgs) -> Result<Model> {
     let absent = name.filter(is_absent).and_then(|name| Some((name, hub::parse_name(name)?)));
     let Some((name, (repository, files))) = absent else { return models::model(name) };
     if !arguments.download {
-        let words: Vec<_> = std::env::args().skip(1).chain(["--download".into()]).collect();
-        let command = format!("{} {}", this_program(), pasteable(&words));
+        let command = this_command_with(&["--download"]);
         bail!(Usage(format!("no model at `{name}`, and none of this name was pulled\nhint: {command}")));
     }
     if arguments.extent.dry_run {

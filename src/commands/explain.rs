@@ -6,18 +6,18 @@ use anyhow::Result;
 use clap::Args;
 
 use super::output;
-use super::records::latest_record;
+use super::records::no_record;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
 use crate::record::{self, results_dir};
-use crate::report::explain::explain as explanation;
+use crate::report::explain::{explain as explanation, explain_term};
 use crate::report::{FORMATS, Format};
 use crate::shell::{Usage, pasteable};
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// An engine, a case such as `decode`, or both, then a run record; default: the terms of the report, and the latest record
-    #[arg(value_name = "ENGINE|CASE|RECORD")]
+    /// An engine, a case such as `decode`, both, or a term; then a run record; default: all terms, and the latest record
+    #[arg(value_name = "ENGINE|CASE|TERM|RECORD")]
     pub names: Vec<String>,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
@@ -26,13 +26,22 @@ pub struct ExplainArgs {
 
 pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     let (names, named) = split(&arguments.names);
-    let path = named.clone().map_or_else(|| latest_record(&results_dir(None)), Ok)?;
+    let results = results_dir(None);
+    let latest = if named.is_none() { record::latest_in(&results)? } else { None };
+    let Some(path) = named.clone().or(latest) else {
+        // A term needs no record.
+        let Some(term) = explain_term(names) else { return Err(no_record(&results)) };
+        output::show(&term, arguments.format)?;
+        return Ok(DONE);
+    };
     let record = record::read(&path)?;
     // The proposed commands are about the same record.
     let argument =
         named.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.display().to_string()])));
     let with_record = |error: String| if error.contains("\nhint: ") { error + &argument } else { error };
-    let mut explanation = explanation(&record, names).map_err(|error| Usage(with_record(error)))?;
+    let explained = explanation(&record, names);
+    let explained = explained.or_else(|error| explain_term(names).ok_or(error));
+    let mut explanation = explained.map_err(|error| Usage(with_record(error)))?;
     for command in explanation.more.iter_mut().filter(|it| it.starts_with("orchestrate explain ")) {
         command.push_str(&argument);
     }

@@ -11,6 +11,7 @@ use model_files::SHAPES;
 
 use super::model::DTYPES;
 use super::output;
+use crate::analysis::metric::METRICS;
 use crate::cli::choice_parser;
 use crate::engines::manifest::DEFAULT_PRESET;
 use crate::engines::registry::Registry;
@@ -112,6 +113,7 @@ fn known_values(value_name: &str, registry: &Registry) -> Option<Vec<String>> {
         "ENGINE" => names().collect(),
         "NAME|PATH" => names().chain(presets).collect(),
         "SCENARIO" => scenario_names(registry).map(String::from).collect(),
+        "METRIC" => METRICS.iter().map(|metric| metric.name().to_string()).collect(),
         "SHAPE" => SHAPES.iter().map(|(name, _)| name.to_string()).collect(),
         "DTYPE" => DTYPES.map(String::from).to_vec(),
         "DEVICE" => {

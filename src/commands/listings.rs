@@ -1,8 +1,10 @@
 //! `orchestrate engines`, `scenarios`, `metrics` and `schema`: lists of engines, scenarios, metrics and the protocol.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use clap::Args;
 
 use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
@@ -10,6 +12,7 @@ use crate::engines::manifest::Program;
 use crate::engines::registry::{Registry, State, missing_driver, obstacle};
 use crate::plan::scenario::{SCENARIOS, SUITES};
 use crate::report::RESOURCE_FACTS;
+use crate::shell::unknown_name_or;
 use crate::text;
 
 /// The known engines, and whether they can run.
@@ -91,22 +94,85 @@ fn paragraph(text: &str) -> String {
     text::wrap(text, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
 }
 
-pub fn metrics() -> Result<u8> {
-    let mut text = String::new();
-    for metric in METRICS {
-        writeln!(text, "{} ({})\n    {}", metric.name(), metric.unit.symbol(), metric.about)?;
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// Metrics to explain, by name or column title; default: all
+    #[arg(value_name = "METRIC", value_delimiter = ',')]
+    pub names: Vec<String>,
+}
+
+/// A value of reports, and what it is.
+struct Explained {
+    name: String,
+    /// The title of its column, if it has one.
+    title: Option<&'static str>,
+    unit: &'static str,
+    about: String,
+}
+
+impl Explained {
+    fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.title.is_some_and(|title| title.eq_ignore_ascii_case(name))
     }
-    writeln!(text, "\nfor a preset against another one, below the table and in formats for programs:")?;
-    writeln!(
-        text,
-        "derived.difference_ns (ns)\n    the preset's time minus the other preset's (for a rate, the time of a token): the other preset's time \
-         multiplied by (1 / ratio - 1)"
-    )?;
-    writeln!(text, "\nfurther values, in --resources and in formats for programs:")?;
-    for (unit, fact) in
-        RESOURCE_FACTS.iter().filter_map(|fact| Some((fact.quantity.unit(), fact.explained.as_ref()?)))
-    {
-        writeln!(text, "resources.{} ({unit})\n    {}", fact.name, fact.about)?;
+
+    fn paragraph(&self) -> String {
+        format!("{} ({})\n    {}\n", self.name, self.unit, self.about)
+    }
+}
+
+/// Groups of values, each with its heading.
+fn explained_values() -> [(&'static str, Vec<Explained>); 3] {
+    let metrics = METRICS.iter().map(|metric| Explained {
+        name: metric.name().into(),
+        title: Some(metric.title),
+        unit: metric.unit.symbol(),
+        about: metric.about.into(),
+    });
+    let difference = Explained {
+        name: "derived.difference_ns".into(),
+        title: None,
+        unit: "ns",
+        about: "the preset's time minus the other preset's (for a rate, the time of a token): the other preset's time \
+                multiplied by (1 / ratio - 1)"
+            .into(),
+    };
+    let facts = RESOURCE_FACTS.iter().filter_map(|fact| {
+        let explained = fact.explained.as_ref()?;
+        Some(Explained {
+            name: format!("resources.{}", explained.name),
+            title: None,
+            unit: fact.quantity.unit(),
+            about: explained.about.into(),
+        })
+    });
+    [
+        ("", metrics.collect()),
+        ("for a preset against another one, below the table and in formats for programs:", vec![difference]),
+        ("further values, in --resources and in formats for programs:", facts.collect()),
+    ]
+}
+
+pub fn metrics(arguments: &MetricsArgs) -> Result<u8> {
+    let groups = explained_values();
+    if arguments.names.is_empty() {
+        let paragraphs = groups.iter().map(|(heading, values)| {
+            let heading = if heading.is_empty() { String::new() } else { format!("\n{heading}\n") };
+            heading + &values.iter().map(Explained::paragraph).collect::<String>()
+        });
+        return output::succeed(text::break_lines(&paragraphs.collect::<String>(), WIDTH));
+    }
+    let values: Vec<&Explained> = groups.iter().flat_map(|(_, values)| values).collect();
+    let mut text = String::new();
+    for name in &arguments.names {
+        let named: Vec<_> = values.iter().filter(|it| it.is_named(name)).collect();
+        if named.is_empty() {
+            let titles = values.iter().filter_map(|it| it.title).filter(|it| !it.contains(' '));
+            let known: BTreeSet<String> =
+                values.iter().map(|it| it.name.clone()).chain(titles.map(str::to_lowercase)).collect();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            return Err(unknown_name_or("metric", name, &known, || "orchestrate metrics".into()).into());
+        }
+        text.extend(named.into_iter().map(|it| it.paragraph()));
     }
     output::succeed(text::break_lines(&text, WIDTH))
 }

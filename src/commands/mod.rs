@@ -63,8 +63,8 @@ commands! {
     Engines => listings::engines(),
     /// List scenarios and suites
     Scenarios => listings::scenarios(),
-    /// Explain each metric
-    Metrics => listings::metrics(),
+    /// Explain each metric, or those that are named
+    Metrics(arguments: listings::MetricsArgs) => listings::metrics(&arguments),
     /// Build engines and create their environments
     Setup(arguments: setup::SetupArgs) => setup::setup(&arguments),
     /// Make, convert, fetch and describe models

@@ -14,6 +14,7 @@ use crate::cli::{JudgeArgs, ViewArgs, formats};
 use crate::record::{self, RunRecord, earlier_results_dirs, results_dir};
 use crate::report::{FORMATS, Format, Report, ReportContent};
 use crate::shell::{Usage, pasteable};
+use crate::text;
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -45,13 +46,15 @@ pub fn report(arguments: &ReportArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// The folder's record with the latest start. Without a record, the error has the command that makes or finds one.
-pub fn latest_record(results: &Path) -> Result<PathBuf> {
-    let missing = || {
-        let hint = no_record_hint(results);
-        Usage(format!("no run record in the folder `{}`\nhint: {hint}", results.display()))
-    };
-    record::latest_in(results)?.ok_or_else(|| missing().into())
+/// The folder's latest record. Without a record, the error has the command that makes or finds one.
+fn latest_record(results: &Path) -> Result<PathBuf> {
+    record::latest_in(results)?.ok_or_else(|| no_record(results))
+}
+
+/// The error of a command that needs a record.
+pub fn no_record(results: &Path) -> anyhow::Error {
+    let hint = no_record_hint(results);
+    Usage(format!("no run record in the folder `{}`\nhint: {hint}", results.display())).into()
 }
 
 /// The command that lists the records of another folder, where earlier versions wrote them, or that makes a record.
@@ -91,6 +94,11 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     judgement.new.name = new_name;
     judgement.notices.splice(0..0, base_notices.into_iter().chain(new_notices));
     if base.header.id == new.header.id {
+        // A table of a record with itself has nothing to say. Programs get all its entries.
+        if arguments.format.name == FORMATS[0].name {
+            output::print(text::break_lines(&same_run(&base), output::WIDTH))?;
+            return Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)));
+        }
         judgement.notices.insert(0, same_run(&base));
     }
     output::show(&judgement, arguments.format)?;
@@ -100,8 +108,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
 /// The notice about a run that is compared with itself.
 fn same_run(record: &RunRecord) -> String {
     format!(
-        "both sides are the same run (record {}), so no difference is possible; name a record of another run: \
-         `orchestrate report --list` lists them",
+        "both are the same record ({}), so there is no difference; `orchestrate report --list` lists others",
         record.header.id
     )
 }

@@ -12,6 +12,7 @@ use clap::Args;
 use model_files::size;
 
 use super::output::{self, WIDTH, unchecked_python};
+use crate::cli::exit_code::INTERRUPTED;
 use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::registry::{Registry, State, missing_driver};
 use crate::engines::setup;
@@ -24,13 +25,13 @@ use with_set_up::with_set_up;
 
 #[derive(Debug, Args)]
 pub struct SetupArgs {
-    /// Engines to set up; several are set up after one question that states all sizes
+    /// Engines to set up; one question comes first if there are several, or a download, and states the sizes
     #[arg(value_name = "ENGINE", value_delimiter = ',', required_unless_present_any = ["list", "all"])]
     pub engines: Vec<String>,
     /// Set up every engine that this machine can run
     #[arg(long, conflicts_with_all = ["engines", "list", "remove"])]
     pub all: bool,
-    /// Do not ask before several engines are set up
+    /// Do not ask before a download or before several engines are set up
     #[arg(short, long)]
     pub yes: bool,
     /// List what is set up, with path and size
@@ -59,7 +60,7 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let target = if arguments.all { "--all".into() } else { names.join(" ") };
     let devices = setup::check_devices(&registry, &target, &arguments.device)?;
     match named.as_slice() {
-        [engine] => one(&registry, engine, &devices),
+        [engine] => one(&registry, engine, &devices, arguments.yes),
         [] => {
             let engines = &registry.engines.iter().collect::<Vec<_>>();
             Several { registry: &registry, engines, devices: &devices, all: true }.set_up(arguments.yes)
@@ -70,8 +71,11 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     }
 }
 
-/// Sets one engine up, and brings its build up to date.
-fn one(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<u8> {
+/// Sets one engine up, and brings its build up to date. A download is confirmed first.
+fn one(registry: &Registry, engine: &Engine, devices: &[Device], without_asking: bool) -> Result<u8> {
+    if !several::confirm_download(registry, engine, devices, without_asking)? {
+        return Ok(INTERRUPTED);
+    }
     let results = with_set_up(registry, |setting_up| {
         devices.iter().map(|device| setting_up.set_up(engine, device)).collect::<Result<String>>()
     })?;

@@ -405,7 +405,11 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
 fn check_precisions(Manifest { presets, load, quantize, .. }: &Manifest) -> Result<()> {
     for (name, preset) in presets {
         let dtype = preset.dtype.iter().map(|dtype| LoadValue::Dtype(dtype));
-        for value in dtype.chain(preset.options.keys().map(|option| LoadValue::Option(option))) {
+        let options = preset
+            .options
+            .iter()
+            .flat_map(|(name, value)| [LoadValue::Option(name), LoadValue::OptionValue(name, value)]);
+        for value in dtype.chain(options) {
             ensure!(load.accepts(value), "`presets.{name}`: `load` lists no {value}");
         }
     }

@@ -18,6 +18,7 @@ use crate::machine::{Device, driver};
 use crate::shell::{
     Unavailable, Usage, access_hint, listed, megabytes, this_program, unknown_name, unknown_name_or,
 };
+use crate::text::quoted;
 
 /// A requested engine, as the registry found it.
 #[derive(Debug, Clone, Default)]
@@ -67,10 +68,13 @@ impl Candidate {
     pub fn unsupported<'a>(&self, values: impl IntoIterator<Item = LoadValue<'a>>) -> Option<Unavailable> {
         let refused = || {
             let value = values.into_iter().find(|value| !self.load.accepts(*value))?;
-            let listed = self.load.listed(value).unwrap_or_default();
-            let listed: Vec<_> = listed.iter().map(|name| format!("`{name}`")).collect();
-            let listed = if listed.is_empty() { "none".into() } else { listed.join(", ") };
-            Some(Unavailable { reason: format!("no {value}; it has {listed}"), hint: None })
+            let accepted = match value {
+                LoadValue::OptionValue(name, _) => self.load.option(name).map(ToString::to_string),
+                _ => self.load.listed(value).filter(|names| !names.is_empty()).map(|names| quoted(&names)),
+            };
+            let verb = if matches!(value, LoadValue::OptionValue(..)) { "accepts" } else { "has" };
+            let accepted = accepted.unwrap_or_else(|| "none".into());
+            Some(Unavailable { reason: format!("no {value}; it {verb} {accepted}"), hint: None })
         };
         self.unsupported.clone().or_else(refused)
     }
@@ -400,7 +404,9 @@ mod tests {
         };
         assert_eq!((name.as_str(), preset.options["quick"].as_bool()), ("fast", Some(true)));
         assert!(registry.find("toy").is_ok());
-        assert!(registry.find("toy:slow").unwrap_err().to_string().contains("there are `default`, `fast`"));
+        assert!(
+            registry.find("toy:slow").unwrap_err().to_string().contains("choose one of `default`, `fast`")
+        );
     }
 
     #[test]

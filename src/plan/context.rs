@@ -74,13 +74,14 @@ fn refusal(
     let models = models.join(" and of ");
     let lines: Vec<_> =
         refused.iter().map(|(workload, excess)| format!("`{}`: {excess}", workload.label)).collect();
-    // The number of new tokens for which the shortest of these prompts leaves room in the longest context.
+    // The number of new tokens for which the longest selected prompt leaves room. Prompts that never fit do not count.
     let context = limits.iter().filter_map(|(_, limit)| limit.tokens).max().unwrap_or_default();
-    let prompt_tokens = refused.iter().map(|(workload, _)| match workload.prompt {
+    let workloads = selection.scenarios.iter().flat_map(|scenario| rows::workloads(selection, scenario));
+    let prompt_tokens = workloads.map(|workload| match workload.prompt {
         Prompt::Tokens(tokens) => tokens,
         Prompt::Text(_) => limits.iter().filter_map(|it| it.1.prompt_tokens).max().unwrap_or(0) as u32,
     });
-    let room = prompt_tokens.min().and_then(|tokens| context.checked_sub(tokens)).filter(|&room| room > 0);
+    let room = prompt_tokens.filter(|&tokens| tokens < context).max().map(|tokens| context - tokens);
     let hint = match room {
         Some(room) if selection.max_new_tokens.is_some_and(|requested| requested > room) => {
             format!("--max-new-tokens {room}")

@@ -88,7 +88,10 @@ impl Selection {
         device: &'a Device,
         dtype: Option<&'a str>,
     ) -> impl Iterator<Item = LoadValue<'a>> {
-        let options = self.options.keys().map(|name| LoadValue::Option(name));
+        let options = self
+            .options
+            .iter()
+            .flat_map(|(name, value)| [LoadValue::Option(name), LoadValue::OptionValue(name, value)]);
         std::iter::once(LoadValue::Device(device)).chain(dtype.map(LoadValue::Dtype)).chain(options)
     }
 

@@ -13,7 +13,7 @@ use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
 use crate::plan::{Model, Selection, Verification, context, engine_name, models, values};
-use crate::shell::{Unavailable, Usage, unknown_name};
+use crate::shell::{Unavailable, Usage, this_command_with, unknown_name};
 
 /// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
@@ -337,7 +337,7 @@ fn reference(registry: &Registry, selection: &Selection, name: &str) -> Result<S
     }
     let rows: Vec<_> = measured.iter().map(|it| format!("`{}`", name_of(it))).collect();
     let message = format!("--reference: `{name}` is not measured in this run, only {}", rows.join(", "));
-    Err(Usage(format!("{message}\nhint: -e {name} --reference {name}")).into())
+    Err(Usage(format!("{message}\nhint: {}", this_command_with(&["-e", name]))).into())
 }
 
 /// The list without repetitions: a value that is named twice is one row.

@@ -7,22 +7,22 @@ use super::Selection;
 use crate::engines::load_values::LoadValue;
 use crate::plan::dtype;
 use crate::shell::Usage;
-use crate::text::plural;
+use crate::text::{either, plural};
 
 /// Refuses a device, a dtype or a load option that none of the selected engines accepts.
 pub fn check(selection: &Selection) -> Result<()> {
     let devices = selection.devices.iter().map(LoadValue::Device);
     let dtypes = selection.dtypes.iter().flatten().map(|dtype| LoadValue::Dtype(dtype));
     let options = selection.options.keys().map(|name| LoadValue::Option(name));
-    for value in devices.chain(dtypes).chain(options) {
+    let option_values = selection.options.iter().map(|(name, value)| LoadValue::OptionValue(name, value));
+    for value in devices.chain(dtypes).chain(options).chain(option_values) {
         let candidates = &selection.candidates;
         if !candidates.iter().any(|it| it.load.accepts(value)) {
-            let who = match candidates.as_slice() {
-                [only] => format!("`{}` has", only.engine),
+            let subject = match candidates.as_slice() {
+                [only] => format!("`{}` has no", only.engine),
                 _ => "none of the selected engines has the".into(),
             };
-            let no = if candidates.len() == 1 { " no" } else { "" };
-            bail!(Usage(format!("{who}{no} {value}\nhint: {}", hint(selection, value))));
+            bail!(Usage(format!("{subject} {value}\nhint: {}", hint(selection, value))));
         }
     }
     Ok(())
@@ -30,23 +30,37 @@ pub fn check(selection: &Selection) -> Result<()> {
 
 /// The same dtype by the name that the engines use, or else all values that they accept.
 fn hint(selection: &Selection, value: LoadValue) -> String {
-    let mut known: Vec<&str> = Vec::new();
-    let lists = selection.candidates.iter().filter_map(|candidate| candidate.load.listed(value));
-    for name in lists.flatten().map(String::as_str) {
-        if !known.contains(&name) {
-            known.push(name);
+    let loads = selection.candidates.iter().map(|candidate| &candidate.load);
+    let (flag, suffix) = match value {
+        LoadValue::Device(_) => ("--device", ""),
+        LoadValue::Dtype(_) => ("--dtype", ""),
+        LoadValue::Option(_) => ("--set", "=VALUE"),
+        LoadValue::OptionValue(name, _) => {
+            let accepted = distinct(loads.filter_map(|load| load.option(name)).map(ToString::to_string));
+            return format!("--set {name}=VALUE, where VALUE is {}", accepted.join(", or "));
         }
-    }
+    };
+    let known = distinct(loads.filter_map(|load| load.listed(value)).flatten());
     if let LoadValue::Dtype(wanted) = value
         && let Some(same) = known.iter().find(|name| dtype::is_same(name, wanted))
     {
         return format!("--dtype {same}");
     }
-    let known: Vec<_> = known.into_iter().map(|name| format!("`{name}`")).collect();
     match known.as_slice() {
         [] => "leave out `--set`: there are no load options".into(),
-        known => format!("there are {}", known.join(", ")),
+        [only] => format!("{flag} {only}{suffix}"),
+        known => format!("`{flag}` takes {}", either(known)),
     }
+}
+
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
+        }
+    }
+    distinct
 }
 
 /// Refuses more threads than the processors that this program may use: they would only wait for each other.

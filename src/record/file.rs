@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::fs::{Access, access};
 use serde_json::Value;
 
 use super::entry::{Entry, Header};
@@ -149,13 +148,19 @@ pub fn check_writable(folder: &Path) -> Result<()> {
     let absolute = std::path::absolute(folder)?;
     let existing = absolute.ancestors().find(|it| it.exists()).unwrap_or(&absolute);
     let writable = match existing.is_dir() {
-        true => access(existing, Access::WRITE_OK | Access::EXEC_OK).map_err(std::io::Error::from),
+        // Permissions are not enough: no one can write to some file systems, such as `/proc`.
+        true => create_and_remove(&existing.join(format!(".writable-{}", new_id()))),
         false => Err(ErrorKind::NotADirectory.into()),
     };
     writable.map_err(|error| {
         let hint = format!("--results DIR, or: export {RESULTS_VARIABLE}=DIR");
         anyhow!("cannot write records to the folder `{}`: {error}\nhint: {hint}", folder.display())
     })
+}
+
+fn create_and_remove(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(folder)?;
+    std::fs::remove_dir(folder)
 }
 
 /// The variable that names the folder for records.
@@ -193,11 +198,15 @@ pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The folder's record with the latest start. Files that are no record are ignored.
+/// The folder's latest record with a measurement, or else its latest record. Files that are no record are ignored.
 pub fn latest_in(folder: &Path) -> Result<Option<PathBuf>> {
     let headers = files_in(folder)?.into_iter().filter_map(|path| Some((header(&path).ok()?, path)));
-    let latest = headers.max_by_key(|(header, _)| order_key(header));
-    Ok(latest.map(|(_, path)| path))
+    let mut newest_first: Vec<_> = headers.map(|(header, path)| (order_key(&header), path)).collect();
+    newest_first.sort_by(|(a, _), (b, _)| b.cmp(a));
+    let paths: Vec<PathBuf> = newest_first.into_iter().map(|(_, path)| path).collect();
+    // A record that cannot be read is not passed over: the command that reads it says why.
+    let counts = |path: &&PathBuf| read(path).map_or(true, |record| record.measured().next().is_some());
+    Ok(paths.iter().find(counts).or(paths.first()).cloned())
 }
 
 /// The key by which records are sorted: the start of the run. Two runs of the same second differ in their ids.

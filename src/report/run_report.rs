@@ -36,6 +36,9 @@ pub struct Report {
     pub limits: Vec<Limit>,
     pub mode: Mode,
     pub order: Order,
+    /// The blocks that began, and the number that the command line set.
+    pub begun_blocks: u32,
+    pub planned_blocks: Option<u32>,
     /// How far each workload was measured, in the plan's order.
     pub workloads: Vec<MeasuredWorkload>,
     /// The time budget of the whole run, where it has one.
@@ -128,6 +131,8 @@ impl Report {
             limits: limits(record),
             mode: plan.mode,
             order: plan.order,
+            begun_blocks: begun_blocks(record),
+            planned_blocks: plan.extent.blocks,
             workloads: data.workloads(),
             budget_ns: plan.extent.budget_ns,
             seed: plan.seed,

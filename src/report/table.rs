@@ -139,10 +139,17 @@ fn fit_cells(mut table: Table, limit: usize) -> Table {
             Overflow::Kept => continue,
             Overflow::Shortened => (limit / 5).max(MIN_CELL_WIDTH),
             Overflow::Wrapped => {
-                let others: usize = (0..index).map(|other| widest(&table, other) + table.gap).sum();
-                limit.saturating_sub(others).max(MIN_CELL_WIDTH)
+                let others: usize = (0..index).map(|other| widest(&table, other)).sum();
+                if others + index * table.gap + 2 * MIN_CELL_WIDTH > limit {
+                    table.gap = 1;
+                }
+                limit.saturating_sub(others + index * table.gap).max(MIN_CELL_WIDTH)
             }
         };
+        let title = &mut table.columns[index].title;
+        if !title.contains('\n') && width(title) > max_width {
+            *title = wrap(title, max_width, "").join("\n");
+        }
         let wrapped = table.columns[index].overflow == Overflow::Wrapped;
         for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
             *cell = if wrapped { wrap(cell, max_width, "  ").join("\n") } else { shorten(cell, max_width) };

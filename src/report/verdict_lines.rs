@@ -77,7 +77,14 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
                 "{blocks} of {MIN_VERDICT_BLOCKS} blocks fit in {budget}; verdicts need about `--budget {larger}`"
             )
         }
-        _ => format!("{count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--blocks {MIN_VERDICT_BLOCKS}`"),
+        _ => {
+            let all = report.workloads.iter().map(|it| it.blocks as usize).max().unwrap_or(blocks);
+            let count = match all > blocks {
+                true => format!("only {blocks} of {all} blocks have both engines of a comparison"),
+                false => count,
+            };
+            format!("{count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--blocks {MIN_VERDICT_BLOCKS}`")
+        }
     };
     Some(format!("no verdicts: {why}"))
 }

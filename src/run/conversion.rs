@@ -52,7 +52,10 @@ impl<'a> Conversions<'a> {
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| reads(format.as_str()));
         let refused = |error: anyhow::Error| {
-            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::unsupported(&error)))
+            LaunchError::from(EngineFailure::without_process(
+                Stage::Load,
+                Cause::reported_unsupported(&error),
+            ))
         };
         let Some(to) = to else {
             let formats = formats.join("`, `");

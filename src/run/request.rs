@@ -136,7 +136,7 @@ impl<'a> Requests<'a> {
     ) -> Result<(Vec<u32>, Answer), LaunchError> {
         let prompts = self.prompts_of(launched)?;
         let ids = prompts.ids(workload, key);
-        let ids = ids.map_err(|error| launched.failure(when, Cause::unsupported(&error)))?;
+        let ids = ids.map_err(|error| launched.failure(when, Cause::reported_unsupported(&error)))?;
         let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = Generate { stream, ..prompts.request(workload, &ids, capabilities, id) };

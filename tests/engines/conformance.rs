@@ -1,6 +1,7 @@
 //! Real engines together: they agree, they follow the protocol, and one run measures all of them.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use model_files::{ModelFolder, embedded};
@@ -9,10 +10,10 @@ use serde_json::Value;
 
 use crate::engine::{
     Engine, GENERATED_TOKENS, assert_agree, assert_is_ready, binary, engine_without_environment,
-    engines_in_tree, float_bounds, least_precise, needs_driver, reference, slot, with_user_setup,
+    engines_in_tree, float_bounds, least_precise, manifest, needs_driver, reference, slot, with_user_setup,
 };
 use crate::support::record::Record;
-use crate::support::{Outcome, Scratch, finish, root};
+use crate::support::{Outcome, Scratch, copy_folder, finish, root};
 
 /// The largest difference of an engine in f32 from the stored reference answers, in log-probability (natural logarithm).
 const TOLERANCE: f64 = 1e-3;
@@ -228,18 +229,47 @@ fn a_reference_without_environment_is_a_row_with_a_hint() {
 fn the_manifest_and_hello_list_the_same_values_of_load() {
     let _slot = slot();
     for engine in Engine::start_all() {
-        let path = root().join("engines").join(&engine.name).join("engine.toml");
-        let manifest: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let manifest = manifest(&engine.name);
         let listed = |kind: &str| -> BTreeSet<String> {
             let names = manifest["load"][kind].as_array().unwrap();
             names.iter().map(|name| name.as_str().unwrap().to_string()).collect()
         };
         let (name, offered) = (&engine.name, engine.hello.capabilities.clone());
         assert_eq!(listed("dtypes"), offered.dtypes.into_iter().collect(), "{name}");
-        assert_eq!(listed("options"), offered.options.unwrap().into_iter().collect(), "{name}");
+        let options: BTreeSet<String> = options_of(&manifest).keys().cloned().collect();
+        assert_eq!(options, offered.options.unwrap().into_iter().collect(), "{name}");
         // A program for one family of devices lists only its own.
         let devices: BTreeSet<String> = offered.devices.into_iter().collect();
         assert!(devices.is_subset(&listed("devices")), "{name}: {devices:?}");
+    }
+}
+
+#[test]
+fn the_manifest_and_the_engine_accept_the_same_values_of_each_load_option() {
+    let (_slot, scratch) = (slot(), Scratch::new());
+    let intact = embedded::folder().unwrap();
+    let broken = scratch.join("broken");
+    copy_folder(&intact, &broken);
+    std::fs::write(broken.join("model.safetensors"), "no weights").unwrap();
+    for mut engine in Engine::start_all() {
+        let name = engine.name.clone();
+        let mut refuses = |model: &Path, option: &str, value: &str| {
+            let failed = engine.load_with_option(model, (option, value)).err();
+            failed.is_some_and(|it| {
+                it.message.contains(&format!("`{option}`")) && it.message.contains("expected")
+            })
+        };
+        for (option, values) in &options_of(&manifest(&name)) {
+            let Some((accepted, refused)) = values_of(values) else { continue };
+            // Many engines read their options before the weights. Then no value needs a complete load.
+            let model = if refuses(&broken, option, &refused[0]) { &broken } else { &intact };
+            for value in &refused {
+                assert!(refuses(model, option, value), "{name}: {option}={value} is accepted");
+            }
+            for value in &accepted {
+                assert!(!refuses(model, option, value), "{name}: {option}={value} is refused");
+            }
+        }
     }
 }
 
@@ -299,6 +329,30 @@ fn the_smallest_engine_is_measured_by_its_path() {
 }
 
 /// The engines in the tree that compute on the CPU, the reference first.
+/// The load options of a manifest, each with its values.
+fn options_of(manifest: &toml::Table) -> toml::Table {
+    manifest["load"]["options"].as_table().unwrap().clone()
+}
+
+/// Values of a load option that a manifest accepts, and values that it refuses. `None`: the engine decides.
+fn values_of(values: &toml::Value) -> Option<(Vec<String>, Vec<String>)> {
+    Some(match values {
+        toml::Value::String(any) if any == "any" => return None,
+        toml::Value::String(_) => (vec!["true".into(), "false".into()], vec!["yes".into()]),
+        toml::Value::Array(texts) => {
+            let texts = texts.iter().map(|text| text.as_str().unwrap().to_string());
+            (texts.collect(), vec!["no-such-value".into()])
+        }
+        range => {
+            let end = |name: &str| Some(range.get(name)?.as_integer().unwrap());
+            let (min, max) = (end("min").unwrap(), end("max"));
+            let texts =
+                |values: [Option<i64>; 2]| values.into_iter().flatten().map(|it| it.to_string()).collect();
+            (texts([Some(min), max]), texts([Some(min - 1), max.map(|max| max + 1)]))
+        }
+    })
+}
+
 fn cpu_engines() -> Vec<String> {
     engines_in_tree().into_iter().filter(|name| !needs_driver(name)).collect()
 }

@@ -87,8 +87,22 @@ impl Engine {
     /// Loads a model in place of an earlier one. The engine computes with one thread.
     pub fn load(&mut self, model: &Path, dtype: Option<&str>) -> Result<LoadOutcome, Failed> {
         let model = model.to_string_lossy().into_owned();
-        let dtype = dtype.map(str::to_string);
-        self.send(&Request::Load(Load { model, dtype, threads: Some(1), ..Load::default() }));
+        self.request_load(Load { model, dtype: dtype.map(str::to_string), ..Load::default() })
+    }
+
+    /// Loads a model with a load option, as `--set` gives it: every value is a text.
+    pub fn load_with_option(
+        &mut self,
+        model: &Path,
+        (name, value): (&str, &str),
+    ) -> Result<LoadOutcome, Failed> {
+        let model = model.to_string_lossy().into_owned();
+        let options = [(name.to_string(), value.into())].into_iter().collect();
+        self.request_load(Load { model, options, ..Load::default() })
+    }
+
+    fn request_load(&mut self, load: Load) -> Result<LoadOutcome, Failed> {
+        self.send(&Request::Load(Load { threads: Some(1), ..load }));
         let mut notes = Vec::new();
         loop {
             match self.next_message() {
@@ -257,7 +271,7 @@ fn is_reference(name: &str) -> bool {
     manifest(name).get("reference").and_then(toml::Value::as_bool).unwrap_or(false)
 }
 
-fn manifest(name: &str) -> toml::Table {
+pub fn manifest(name: &str) -> toml::Table {
     let manifest = std::fs::read_to_string(root().join("engines").join(name).join("engine.toml")).unwrap();
     manifest.parse().unwrap()
 }

@@ -21,7 +21,7 @@ fn a_baseline_is_restored_after_a_killed_replacement() {
 #[test]
 fn an_unknown_baseline_is_refused_with_the_known_names() {
     let (scratch, engine, _) = with_saved_baseline();
-    let refusal = ["no baseline named `nowhere`", "hint: there are `main`"];
+    let refusal = ["no baseline named `nowhere`", "hint: the only one is `main`"];
     assert_refused(&scratch, &mut command(&scratch, &engine, &["--baseline", "nowhere"]), &refusal);
     let refusal = ["no baseline named `mian`", "--baseline main"];
     assert_refused(&scratch, &mut command(&scratch, &engine, &["--baseline", "mian"]), &refusal);

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
-use crate::support::{Outcome, Scratch, command, fake_engine, finish, root, write_program};
+use crate::support::{
+    Outcome, Scratch, command, fake_engine, finish, root, without_line_breaks, write_program,
+};
 
 /// A fault of the fake engine, and the check that must find it.
 const FAULTS: &[(&str, &str)] = &[
@@ -94,6 +96,17 @@ fn assert_found(fault: &str, check_name: &str, options: &[&str]) {
     );
     assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
     scratch.assert_no_processes_left();
+}
+
+#[test]
+fn a_missing_interpreter_is_named_with_a_hint() {
+    let scratch = Scratch::new();
+    let engine = scratch.join("bad");
+    write_program(&engine, "#!/no/such/python3 -u\nprint(1)\n");
+    let outcome = check(&scratch, &engine, &[]).exits_with(4);
+    let text = without_line_breaks(&outcome.stdout);
+    assert!(text.contains("its first line names `/no/such/python3`, which does not exist"), "{text}");
+    assert!(text.contains("install `/no/such/python3`, or name another interpreter"), "{text}");
 }
 
 #[test]

@@ -211,6 +211,15 @@ fn a_report_of_a_damaged_record_prints_its_snapshot() {
     }
 }
 
+#[test]
+fn a_metric_is_explained_by_its_name_or_by_the_title_of_its_column() {
+    let scratch = Scratch::new();
+    let explained = |name: &str| finish(scratch.orchestrate().args(["metrics", name])).exits_with(0).stdout;
+    let itl = explained("ITL");
+    assert!(itl.starts_with("inter_token (ns)\n    ") && itl.matches(" (ns)\n").count() == 1, "{itl}");
+    assert_eq!(explained("inter_token"), itl);
+}
+
 // Output to pipes and files.
 
 /// Measures an engine whose stray lines on stdout must not appear in the output.

@@ -48,6 +48,14 @@ fn the_hint_after_a_mistyped_name_is_the_command_with_the_right_one() {
             "--sort: no workload or metric named `decode_rat`",
             "report x --sort decode_rate",
         ),
+        (
+            &["report", "x", "--sort", "itll"],
+            "--sort: no workload or metric named `itll`",
+            "report x --sort itl",
+        ),
+        (&["metrics", "itll"], "no metric named `itll`", "metrics itl"),
+        (&["metrics", "load,decode-rate"], "no metric named `decode-rate`", "metrics load,decode_rate"),
+        (&["model", "info", "llama3-8b"], "no model at `llama3-8b`", "model info llama-3-8b"),
         (&["request", "sh", "tttf"], "no scenario or suite named `tttf`", "request sh ttft"),
         (
             &["model", "synth", "tiny-lama", "--out", "x"],
@@ -79,10 +87,10 @@ fn without_a_similar_name_the_hint_lists_the_known_ones() {
     let scratch = tree();
     let outcome =
         finish(scratch.orchestrate_without_checkout().args(["setup", "steam-engine"])).exits_with(2);
-    outcome.assert_stderr(&["no engine named `steam-engine`\nhint: there are `beacon`"]);
+    outcome.assert_stderr(&["no engine named `steam-engine`\nhint: the only one is `beacon`"]);
     // `llama-` begins the names of several shapes, and a wrong guess would be another model.
     refused(&["model", "synth", "llama-", "--out", "x"])
-        .assert_stderr(&["hint: there are `", "`llama-2-7b`"]);
+        .assert_stderr(&["hint: choose one of `", "`llama-2-7b`"]);
 }
 
 #[test]

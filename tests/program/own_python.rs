@@ -91,7 +91,7 @@ fn an_own_python_that_is_no_program_gives_a_failure_that_names_its_variable() {
 fn an_own_python_needs_no_environment_and_set_up_creates_none() {
     let scratch = tree();
     for (name, arguments) in [
-        ("own-python-setup", &["setup", "snake-charmer"][..]),
+        ("own-python-setup", &["setup", "snake-charmer", "--yes"][..]),
         ("own-python-list", &["setup", "--list"]),
         ("own-python-engines", &["engines"]),
     ] {
@@ -104,7 +104,7 @@ fn an_own_python_needs_no_environment_and_set_up_creates_none() {
     }
     assert!(!scratch.join("home/environments").exists());
     let mut command =
-        with_python(&scratch, "ORCHESTRATE_PYTHON", "/no/such/python", &["setup", "snake-charmer"]);
+        with_python(&scratch, "ORCHESTRATE_PYTHON", "/no/such/python", &["setup", "snake-charmer", "--yes"]);
     assert_snapshot("own-python-no-program", &scratch, &mut command);
 }
 

@@ -147,7 +147,20 @@ fn options_that_a_recommendation_cannot_use_are_refused() {
 fn explain_without_a_record_explains_the_latest_one() {
     let scratch = tree();
     let orchestrate = |arguments: &[&str]| finish(scratch.orchestrate_without_checkout().args(arguments));
-    orchestrate(&["explain"]).exits_with(2).assert_stderr(&["no run record in", "hint: "]);
+    orchestrate(&["explain", "steady"]).exits_with(2).assert_stderr(&["no run record in", "hint: "]);
+    // The terms need no record.
+    let terms = orchestrate(&["explain"]).exits_with(0);
+    terms.assert_stdout(&[
+        "\n- *: a ratio of paired rounds",
+        "\n- inconclusive, ?: ",
+        "\n- TTFT: ",
+        "\n- no time: ",
+    ]);
+    let star = orchestrate(&["explain", "*"]).exits_with(0).stdout;
+    assert!(star.contains("- *: a ratio of paired rounds") && !star.contains("TTFT"), "{star}");
+    orchestrate(&["explain", "noise", "floor"])
+        .exits_with(0)
+        .assert_stdout(&["- noise floor: the difference"]);
     let model = root().join("models/embedded");
     let run = ["-s", "decode", "--blocks", "1", "--iterations", "1", "-m", model.to_str().unwrap(), "-e"];
     for engine in ["steady", "swift:small"] {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::record::{Record, files};
 use crate::support::snapshot::formats;
-use crate::support::{Outcome, Scratch, fake_engine, finish, root};
+use crate::support::{Outcome, Scratch, build_command, fake_engine, finish, root};
 
 const QUICK: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
 
@@ -63,6 +63,38 @@ fn records_are_written_to_results_or_to_the_folder_of_the_variable_or_of_the_opt
     assert_eq!(of_variable, Record::only_one_in(&scratch.join("of-variable")).0[0]["id"]);
     let of_option = id(orchestrate(&scratch, &["report", "--results", "of-option", "--format", "json"]));
     assert_eq!(of_option, Record::only_one_in(&scratch.join("of-option")).0[0]["id"]);
+}
+
+#[test]
+fn a_run_that_measured_nothing_does_not_become_the_latest_record() {
+    let scratch = Scratch::new();
+    orchestrate(&scratch, &[&["-e", fake_engine().to_str().unwrap()], QUICK].concat()).exits_with(0);
+    let measured = Record::only_one_in(&scratch.results()).0[0]["id"].clone();
+    let broken = scratch.script("broken", "exit 3");
+    let broken = [&["-e", broken.to_str().unwrap()], QUICK].concat();
+    orchestrate(&scratch, &broken).exits_with(4);
+    let latest =
+        || orchestrate(&scratch, &["report", "--format", "json"]).exits_with(0).json()["record"].clone();
+    assert_eq!(latest(), measured);
+    // If no run measured anything, there is nothing else to show.
+    let scratch = Scratch::new();
+    orchestrate(&scratch, &broken).exits_with(4);
+    orchestrate(&scratch, &["report"]).exits_with(0).assert_stdout(&["broken  exited at hello"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_refused_before_an_engine_is_built() {
+    let scratch = Scratch::outside_checkout();
+    let program = "slow-engine";
+    let manifest =
+        format!("about = \"an engine\"\nbinary = \"{program}\"\n[build]\n{}", build_command(program));
+    scratch.write_tree(&[("slow", &manifest)]);
+    // Even the administrator can create no folder there.
+    let mut run = scratch.orchestrate_without_checkout();
+    run.args(["-e", "slow", "--results", "/proc/x"]).args(QUICK);
+    let outcome = finish(run.arg("-m").arg(root().join("models/embedded"))).exits_with(5);
+    outcome.assert_stderr(&["cannot write records to the folder `/proc/x`", "hint: --results DIR"]);
+    assert!(!scratch.join("target").exists(), "{outcome:?}");
 }
 
 #[test]
@@ -167,8 +199,10 @@ fn a_record_compared_with_itself_says_so_in_every_format() {
         let words = ["compare", later.to_str().unwrap(), copy.to_str().unwrap(), "--format", format];
         let outcome = orchestrate(&scratch, &words).exits_with(0);
         let text = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains("both sides are the same run (record later)"), "{text}");
+        assert!(text.contains("both are the same record (later), so there is no difference"), "{text}");
         assert!(text.contains("orchestrate report --list"), "{text}");
+        // On a screen, nothing else is worth reading.
+        assert!(format != "table" || outcome.stdout.lines().count() <= 2, "{text}");
     }
 }
 

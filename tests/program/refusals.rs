@@ -12,15 +12,21 @@ fn tree() -> Scratch {
         let build = build_command(&program);
         format!(
             "about = \"an engine\"\nbinary = \"{program}\"\n[build]\n{build}\
-             [load]\ndevices = [{devices}]\ndtypes = [{dtypes}]\noptions = [{options}]\n{rest}"
+             [load]\ndevices = [{devices}]\ndtypes = [{dtypes}]\noptions = {{ {options} }}\n{rest}"
         )
     };
     let narrow = "[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n\
                   [quantize]\nint8 = { preset = \"late\" }\n";
     let wide = "[quantize]\nbfloat16 = { dtype = \"bf16\" }\n";
     scratch.write_tree(&[
-        ("narrow", &manifest("narrow", "\"cpu\"", "\"f32\"", "\"per_token_ns\"", narrow)),
-        ("wide", &manifest("wide", "\"cpu\", \"cuda\"", "\"f32\", \"bf16\"", "\"first_token_ns\"", wide)),
+        (
+            "narrow",
+            &manifest("narrow", "\"cpu\"", "\"f32\"", "per_token_ns = { min = 1, max = 60000 }", narrow),
+        ),
+        (
+            "wide",
+            &manifest("wide", "\"cpu\", \"cuda\"", "\"f32\", \"bf16\"", "first_token_ns = \"any\"", wide),
+        ),
     ]);
     scratch
 }
@@ -54,16 +60,16 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
     let scratch = tree();
     let both = ["-e", "narrow", "-e", "wide"];
     for (engines, value, expected) in [
-        (&both[..2], ["--device", "cuda"], "`narrow` has no device `cuda`\nhint: there are `cpu`"),
+        (&both[..2], ["--device", "cuda"], "`narrow` has no device `cuda`\nhint: --device cpu"),
         (
             &both,
             ["--device", "cpu,cdua"],
-            "none of the selected engines has the device `cdua`\nhint: there are `cpu`, `cuda`",
+            "none of the selected engines has the device `cdua`\nhint: `--device` takes `cpu` or `cuda`",
         ),
         (
             &both,
             ["--dtype", "f17"],
-            "none of the selected engines has the dtype `f17`\nhint: there are `f32`, `bf16`",
+            "none of the selected engines has the dtype `f17`\nhint: `--dtype` takes `f32` or `bf16`",
         ),
         (
             &both,
@@ -73,7 +79,19 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
         (
             &both,
             ["--set", "pim=1"],
-            "none of the selected engines has the load option `pim`\nhint: there are `per_token_ns`, `first_token_ns`",
+            "none of the selected engines has the load option `pim`\nhint: `--set` takes `per_token_ns` or `first_token_ns`",
+        ),
+        (
+            &both[..2],
+            ["--set", "per_token_ns=fast"],
+            "`narrow` has no value `fast` of the load option `per_token_ns`\n\
+             hint: --set per_token_ns=VALUE, where VALUE is a whole number from 1 to 60000",
+        ),
+        (
+            &both,
+            ["--set", "per_token_ns=0"],
+            "none of the selected engines has the value `0` of the load option `per_token_ns`\n\
+             hint: --set per_token_ns=VALUE, where VALUE is a whole number from 1 to 60000",
         ),
     ] {
         assert_refused(&scratch, &[engines, &value].concat(), &format!("error: {expected}\n"));
@@ -108,9 +126,9 @@ fn a_program_without_a_manifest_is_asked_before_it_loads_a_model() {
     let claims = "--capabilities '{\"options\":[\"per_token_ns\"],\"devices\":[\"cpu\"]}'";
     let engine = scratch.engine("own", &format!("--fault hangs_in_load {claims}"));
     let engine = engine.to_str().unwrap();
-    let set = "`own` has no load option `pim`\nhint: there are `per_token_ns`";
+    let set = "`own` has no load option `pim`\nhint: --set per_token_ns=VALUE";
     assert_refused(&scratch, &["-e", engine, "--set", "pim=1"], &format!("error: {set}\n"));
-    let device = "`own` has no device `metal`\nhint: there are `cpu`";
+    let device = "`own` has no device `metal`\nhint: --device cpu";
     assert_refused(&scratch, &["-e", engine, "--device", "metal"], &format!("error: {device}\n"));
     let minimal = scratch.engine("minimal", "--fault says_bad_request_to_hello");
     let set = "`minimal` has no load option `pim`\nhint: leave out `--set`: there are no load options";
@@ -147,12 +165,14 @@ fn more_threads_than_processors_are_refused_with_the_most_that_are_possible() {
 #[test]
 fn a_reference_that_is_not_measured_is_refused() {
     let scratch = tree();
-    let message = "--reference: `wide` is not measured in this run, only `narrow:late`";
-    assert_refused(
-        &scratch,
-        &["-e", "narrow:late", "--reference", "wide"],
-        &format!("error: {message}\nhint: -e wide --reference wide\n"),
-    );
+    let outcome = run(&scratch, &["-e", "narrow:late", "--reference", "wide"]).exits_with(2);
+    // The hint keeps the engines of the command line.
+    outcome.assert_stderr(&[
+        "error: --reference: `wide` is not measured in this run, only `narrow:late`\n\
+         hint: ./bin/orchestrate -e narrow:late --reference wide ",
+        " -e wide\n",
+    ]);
+    assert!(!scratch.join("target").exists() && !scratch.results().exists(), "{outcome:?}");
     // The name of an engine means its only row.
     let (outcome, record) = measure(&scratch, &["-e", "narrow:late", "-e", "wide", "--reference", "narrow"]);
     assert_eq!((outcome.code, record.samples_of("wide").len()), (Some(0), 1), "{outcome:?}");
@@ -180,6 +200,12 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
             "`decode`: 2 prompt tokens and 4,000 new tokens exceed the context of 2,048",
             "--max-new-tokens 2046",
         ),
+        (
+            // The hint fits all selected scenarios.
+            &["-s", "decode,prefill", "--max-new-tokens", "2040"],
+            "`decode`: 32 prompt tokens and 2,040 new tokens exceed the context of 2,048",
+            "--max-new-tokens 1024",
+        ),
     ] {
         let message = format!("the requests do not fit the context of `embedded`:\n{requests}");
         let expected = format!("error: {message}\nhint: {hint}\n");
@@ -189,7 +215,7 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
     all.assert_stderr(&[
         "`load`: 16 prompt tokens",
         "`prefill`: 1,024 prompt tokens",
-        "--max-new-tokens 2032",
+        "--max-new-tokens 1024",
     ]);
 }
 
@@ -234,7 +260,7 @@ fn quantize_is_refused_if_the_word_is_unknown_or_another_preset_is_named() {
     for (arguments, expected) in [
         (
             &["-e", "narrow", "--quantize", "tf19"][..],
-            "--quantize: no precision named `tf19`\nhint: there are `bfloat16`, `int8`",
+            "--quantize: no precision named `tf19`\nhint: choose one of `bfloat16`, `int8`",
         ),
         (
             &["-e", "wide", "-e", own.to_str().unwrap(), "--quantize", "int8"],

@@ -216,7 +216,7 @@ fn set_up_builds_a_default_member_with_the_crates_that_cargo_run_has_compiled() 
     let cargo = scratch.script("cargo", &format!("echo \"$*\" >>\"$0.calls\"; {built}"));
     let path = format!("{}:/usr/bin:/bin", cargo.parent().unwrap().display());
     for engine in ["light", "heavy"] {
-        finish(scratch.orchestrate_without_checkout().args(["setup", engine]).env("PATH", &path))
+        finish(scratch.orchestrate_without_checkout().args(["setup", engine, "--yes"]).env("PATH", &path))
             .exits_with(0);
     }
     let calls = std::fs::read_to_string(scratch.join("cargo.calls")).unwrap();
@@ -237,7 +237,7 @@ fn a_build_that_waits_for_another_cargo_says_so() {
     let build = format!("[build]\ncommand = [\"sh\", \"-c\", \"echo '{line}'; exit 1\"]\n");
     let manifest = format!("about = \"waits\"\nbinary = \"late-engine\"\n{build}");
     scratch.write_tree(&[("late", &manifest)]);
-    let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "late"]));
+    let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "late", "--yes"]));
     outcome.assert_stderr(&["late: waiting: another cargo uses the build directory; "]);
 }
 
@@ -250,8 +250,9 @@ fn a_failed_environment_ends_with_another_way_to_get_its_library() {
     std::fs::write(&manifest, text.replace("download_mb = 2900", "download_mb = 1")).unwrap();
     let uv = scratch.script("uv", "echo 'error: a placeholder that downloads the real one' >&2\nexit 1\n");
     let path = format!("{}:{}", uv.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "heavy"]).env("PATH", path))
-        .exits_with(5);
+    let outcome =
+        finish(scratch.orchestrate_without_checkout().args(["setup", "heavy", "--yes"]).env("PATH", path))
+            .exits_with(5);
     outcome.assert_stderr(&["error: a placeholder that downloads the real one"]);
     assert!(outcome.stderr.ends_with("hint: heavy's own guide says where it comes from\n"), "{outcome:?}");
 }
@@ -399,7 +400,7 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     let path = tools(&scratch);
     let setup = |compiler: Option<&str>| {
         let mut command = scratch.orchestrate_without_checkout();
-        command.args(["setup", "built"]).env("PATH", &path).env_remove("CC").env_remove("CXX");
+        command.args(["setup", "built", "--yes"]).env("PATH", &path).env_remove("CC").env_remove("CXX");
         finish(command.envs(compiler.map(|it| ("CXX", it))))
     };
     let refused = setup(Some("no-such-compiler -O3"));
@@ -430,7 +431,7 @@ fn a_set_up_that_waits_for_another_one_says_so() {
     std::fs::create_dir_all(environment.join("bin")).unwrap();
     let lock = std::fs::File::create(environment.with_extension("lock")).unwrap();
     lock.lock().unwrap();
-    let mut second = Running::start(scratch.orchestrate_without_checkout().args(["setup", "heavy"]));
+    let mut second = Running::start(scratch.orchestrate_without_checkout().args(["setup", "heavy", "--yes"]));
     second.wait_for("heavy: waiting: another set-up creates its environment; it goes on when that one ends");
     // The other set-up ends: the environment is complete.
     std::fs::write(environment.join("bin/python"), "").unwrap();

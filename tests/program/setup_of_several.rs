@@ -62,6 +62,21 @@ fn without_a_terminal_several_engines_need_the_option_yes() {
 }
 
 #[test]
+fn a_download_of_one_engine_is_confirmed_as_that_of_several() {
+    let scratch = tree();
+    let outcome = set_up(&scratch, &["python-one"]).exits_with(2);
+    let refusal = "error: this set-up must be confirmed, and there is no terminal; nothing was set up\n\
+                   hint: ./bin/orchestrate setup python-one --yes\n";
+    assert!(outcome.stderr.ends_with(refusal), "{outcome:?}");
+    outcome
+        .assert_stderr(&["to set up:\n  python-one: build; 2.9 GB to download, 5.4 GB installed\ntotal: "]);
+    assert!(!scratch.join("target").exists() && outcome.stdout.is_empty(), "{outcome:?}");
+    // A build downloads nothing.
+    set_up(&scratch, &["able"]).exits_with(0);
+    assert!(is_built(&scratch, "able"));
+}
+
+#[test]
 fn a_failure_of_one_engine_does_not_stop_the_others() {
     let scratch = tree();
     let outcome = set_up(&scratch, &["able", "broken,deft", "able", "--yes"]).exits_with(4);

@@ -59,7 +59,7 @@ class GoldenFiles(unittest.TestCase):
         types = {value.get("type", "generate") for value in golden("request").values()}
         self.assertEqual(types, {"hello", "load", "generate", "score", "facts", "cancel", "shutdown"})
 
-    def test_the_kits_messages_have_every_field_of_the_golden_messages(self):
+    def test_the_kits_messages_have_every_field_of_the_golden_message_of_their_type(self):
         sent = {}
         for message in sent_messages():
             sent.setdefault(message["type"], {}).update(message)

@@ -56,7 +56,7 @@ class Parsing(unittest.TestCase):
         self.assertEqual((request.use_cache, request.ignore_eos, request.stream), (True, False, False))
         self.assertEqual((request.sampling, request.padding), (None, "left"))
 
-    def test_an_invalid_line_is_refused_with_the_error_and_its_column(self):
+    def test_an_invalid_line_is_refused_with_the_error_and_the_position_of_a_syntax_error(self):
         for line, message in {
             "": "empty line: expected one JSON object",
             " \t ": "empty line: expected one JSON object",

@@ -136,7 +136,7 @@ fn is_not_python(interpreter: &Path) -> bool {
     let command = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
     let Ok(reader) = command.stdin_null().stderr_null().unchecked().reader() else { return false };
     let mut output = Vec::new();
-    // The program may never end; dropping the reader ends it.
+    // The program may print without end; dropping the reader ends it.
     let read = reader.take(64).read_to_end(&mut output);
     read.is_err() || output.trim_ascii() != b"python"
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{Operations, names, team};
 
-/// A loop over one instruction, with enough independent results that no instruction waits for an earlier one.
+/// A loop over one kind of arithmetic, with enough independent results that no instruction waits for an earlier one.
 #[derive(Clone, Copy)]
 struct Unit {
     name: &'static str,

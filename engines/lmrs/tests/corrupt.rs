@@ -184,7 +184,7 @@ fn a_damaged_gguf_file_is_loaded_or_refused() {
     check_damaged(&gguf("phi3", Dtype::Q8_0), 9, 120);
 }
 
-/// The fields that contain sizes, which must not be 0. Other fields may have any value.
+/// The fields that contain sizes, which must not be 0. After any other change, the model may be loaded or refused.
 const SIZE_FIELDS: [&str; 8] = [
     "hidden_size",
     "intermediate_size",

@@ -55,11 +55,11 @@ class WatchedProcesses(unittest.TestCase):
         # In a container the driver has other process ids. `worker.py` stands for a device file, `worker.p` for its prefix.
         with mock.patch.object(processes, "_gpu_processes", lambda: [(helper + 10_000_000, 1)]):
             with mock.patch.object(processes, "DEVICE_FILES", str(ENGINE / "worker.p")):
-                self.assertEqual(processes.workers_since(parents_before).watched, {worker})
+                self.assertEqual(processes.library_processes_since(parents_before).watched, {worker})
             with mock.patch.object(processes, "DEVICE_FILES", "/no/such"):
-                self.assertEqual(processes.workers_since(parents_before).watched, {helper, worker})
+                self.assertEqual(processes.library_processes_since(parents_before).watched, {helper, worker})
         with mock.patch.object(processes, "_gpu_processes", lambda: [(helper, 1)]):
-            self.assertEqual(processes.workers_since(parents_before).watched, {helper})
+            self.assertEqual(processes.library_processes_since(parents_before).watched, {helper})
 
 
 def launch_variable():

@@ -56,7 +56,8 @@ pub struct ComponentFacts {
 }
 
 impl ModelFacts {
-    /// The facts of a model whose config and tensors agree. An unsupported architecture gets only the facts of its headers.
+    /// The facts of a model whose config and tensors agree. For an unsupported architecture, `components` is empty,
+    /// and a decode step counts all weights.
     pub fn of(model: &ModelFolder) -> Result<Self> {
         let config = &model.config;
         let mut facts = Self {

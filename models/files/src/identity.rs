@@ -1,4 +1,4 @@
-//! A name for weights that is the same in every format: a conversion that changes no number keeps it.
+//! A name for weights that is the same in safetensors and GGUF: a conversion that changes no dtype keeps it.
 //!
 //! The name is the first half of a SHA-256 over every part's name, shape, dtype and numbers in GGUF's order, which each
 //! format can be converted to. Parts that GGUF has only in f32 are hashed in f32. Tensors that are no parts of the network,
@@ -23,7 +23,7 @@ use crate::{Dtype, Format, ModelFolder};
 const NUMBERS_PER_STEP: u64 = 1 << 20;
 
 impl ModelFolder {
-    /// The identity: stored when the same files were last read, else computed from all weights.
+    /// The identity: the stored one if the files have not changed since, else computed from all weights.
     pub fn identity(&self) -> Result<String> {
         let stored = StoredIdentity::of(self)?;
         if let Some(identity) = stored.find() {

@@ -78,7 +78,7 @@ impl Shape {
         let shape = SHAPES.iter().find(|(known, _)| *known == name);
         let (name, text) = shape.with_context(|| {
             let known: Vec<_> = SHAPES.iter().map(|(name, _)| format!("`{name}`")).collect();
-            format!("no shape `{}`\nhint: there are {}", printable(name), known.join(", "))
+            format!("no shape `{}`\nhint: choose one of {}", printable(name), known.join(", "))
         })?;
         Self::read(name, text).with_context(|| format!("shape `{name}`"))
     }

@@ -40,7 +40,7 @@ pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
     Some(if nonzero.count() == shape.len() { product } else { 0 })
 }
 
-/// A source of every number of every part, in either format and in any dtype.
+/// A source of every number of every part, in either format and in any dtype that can be written.
 pub trait Weights: Sync {
     /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. For a part that
     /// is `GgufLayout::Transposed` in GGUF, callers request all rows.

@@ -14,8 +14,9 @@ use super::result::{Evidence, Finding, Outcome, absent, failure_text, unexpected
 use super::wire::Wire;
 use crate::machine::Device;
 use crate::plan::Configuration;
-use crate::run::process::Deadlines;
+use crate::run::process::{Deadlines, why_not_started};
 use crate::run::{Settings, launching, load_request};
+use crate::shell::Unavailable;
 
 /// The number of successive checks without an answer after which the engine gets no more requests.
 const MAX_SILENT_CHECKS: u32 = 3;
@@ -382,7 +383,12 @@ impl Subject {
         self.launches += 1;
         match self.runtime.block_on(async { Wire::open(&launching) }) {
             Ok(wire) => self.wire = Some(wire),
-            Err(error) => return self.block(format!("cannot be started: {error}")),
+            Err(error) => {
+                let program = self.configuration.command.first().map_or("", String::as_str);
+                let Unavailable { reason, hint } = why_not_started(program, &error);
+                let hint = hint.map_or_else(String::new, |hint| format!(" (hint: {hint})"));
+                return self.block(format!("cannot be started: {reason}{hint}"));
+            }
         }
         Ok(())
     }

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use model_files::{Dtype, ModelFacts, ModelFolder, Shape, size};
+use model_files::{Dtype, ModelFacts, ModelFolder, SHAPES, Shape, size};
 
 use crate::commands::output;
-use crate::shell::{Usage, usage};
+use crate::shell::{Usage, did_you_mean, usage};
 use crate::text;
 
 #[derive(Debug, Args)]
@@ -34,10 +34,21 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
         // A path takes precedence over a shape.
         Err(error) => match Shape::named(&arguments.model) {
             Ok(shape) => facts_of_shape(&shape, arguments)?,
-            Err(_) => return Err(usage(error)),
+            Err(_) => return Err(unknown_model(&arguments.model, error)),
         },
     };
     output::succeed(if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { page(&facts)? })
+}
+
+/// The error of a name that is neither a model nor a shape. If a shape has a similar name, the hint has that name.
+fn unknown_model(name: &str, error: anyhow::Error) -> anyhow::Error {
+    let known: Vec<&str> =
+        SHAPES.iter().map(|(name, _)| *name).chain([model_files::embedded::NAME]).collect();
+    let text = format!("{error:#}");
+    match (text.split_once("\nhint: "), did_you_mean(name, &known)) {
+        (Some((problem, _)), Some(similar)) => Usage(format!("{problem}\nhint: {similar}")).into(),
+        _ => Usage(text).into(),
+    }
 }
 
 fn facts_of_model(path: &Path, arguments: &InfoArgs) -> Result<ModelFacts> {

@@ -46,16 +46,16 @@ pub struct Clock {
     pub measured: Duration,
 }
 
-/// The facts of an event that the record has.
+/// Facts that the record adds to an event.
 #[derive(Debug, Clone, Default)]
-pub struct Described {
+pub struct EventFacts {
     /// The dtype of the engine that the event names.
     pub dtype: Option<String>,
     /// The headline of a sample's case, over the samples of its launch so far, as the table prints it.
     pub estimate: Option<String>,
 }
 
-impl Described {
+impl EventFacts {
     pub fn of(event: &Event, record: &RunRecord) -> Self {
         let estimate = match *event {
             Event::Sampled { launch, case, .. } => headline_so_far(record, launch, case),
@@ -78,7 +78,7 @@ fn dtype_of(record: &RunRecord, label: &str) -> Option<String> {
     reported.or_else(|| configurations[index].dtype.clone())
 }
 
-/// The events so far, without a clock and without a terminal.
+/// The state of the progress after the events so far. Callers give it the time and the width of the terminal.
 #[derive(Debug, Default)]
 pub struct State {
     /// The time budget of the run.
@@ -100,7 +100,7 @@ pub struct State {
 
 /// The displays that show a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
+pub enum ShownIn {
     /// All displays: it stays above a live line too.
     Lasting,
     /// All displays. The final report has it too, so the live display shows it only until then.
@@ -114,19 +114,19 @@ pub enum Detail {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub text: String,
-    pub detail: Detail,
+    pub shown_in: ShownIn,
 }
 
 impl Line {
-    fn new(detail: Detail, text: String) -> Self {
-        Self { text, detail }
+    fn new(shown_in: ShownIn, text: String) -> Self {
+        Self { text, shown_in }
     }
 
     pub fn is_shown_in(&self, display: Display) -> bool {
-        match self.detail {
-            Detail::Lasting | Detail::UntilReport => true,
-            Detail::Block => display != Display::Live,
-            Detail::Step => display == Display::Steps,
+        match self.shown_in {
+            ShownIn::Lasting | ShownIn::UntilReport => true,
+            ShownIn::Block => display != Display::Live,
+            ShownIn::Step => display == Display::Steps,
         }
     }
 
@@ -140,7 +140,7 @@ impl Line {
 
 impl State {
     /// Takes an event, and returns its lines.
-    pub fn take(&mut self, event: &Event, described: &Described) -> Vec<Line> {
+    pub fn take(&mut self, event: &Event, facts: &EventFacts) -> Vec<Line> {
         let mut lines = Vec::new();
         let mut add = |detail, text: String| lines.push(Line::new(detail, text));
         if !matches!(event, Event::Warned(_) | Event::Failed { .. } | Event::Detail(_)) {
@@ -150,7 +150,7 @@ impl State {
             Event::SetUp(event) => return self.take_set_up(event).into_iter().map(Line::safe).collect(),
             Event::WaitsForRun(problem) => {
                 self.status = "waiting for another run".into();
-                add(Detail::Lasting, format!("waiting: {problem}; --anyway measures without waiting"));
+                add(ShownIn::Lasting, format!("waiting: {problem}; --anyway measures without waiting"));
             }
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = match blocks {
@@ -158,8 +158,8 @@ impl State {
                     None => "as many blocks as needed".into(),
                 };
                 let configurations = text::plural(*configurations, "configuration");
-                add(Detail::Block, format!("measuring {configurations} in {blocks}"));
-                add(Detail::Block, format!("record: {record}"));
+                add(ShownIn::Block, format!("measuring {configurations} in {blocks}"));
+                add(ShownIn::Block, format!("record: {record}"));
             }
             Event::BlockStarted { block, until, requests } => {
                 self.requests = *requests;
@@ -168,12 +168,12 @@ impl State {
                 self.requests_until_block_end = self.done + in_a_block;
                 self.block = format!("block {} of {until}", block + 1);
                 self.status = self.block.clone();
-                add(Detail::Block, self.block.clone());
+                add(ShownIn::Block, self.block.clone());
             }
             Event::BlockFinished { block } => self.status = format!("block {} is complete", block + 1),
             Event::LaunchStarted { label } => {
                 self.status = format!("{} · starting {label}", self.block);
-                add(Detail::Step, format!("  {label}: starting"));
+                add(ShownIn::Step, format!("  {label}: starting"));
             }
             Event::Loading { label, phase, fraction } => {
                 let percent =
@@ -183,50 +183,50 @@ impl State {
             Event::Loaded { label, load_ns } => {
                 let time = Unit::Nanoseconds.show(*load_ns as f64);
                 self.status = self.in_block(&format!("{label} loaded in {time}"));
-                add(Detail::Step, format!("  {label}: loaded in {time}"));
+                add(ShownIn::Step, format!("  {label}: loaded in {time}"));
             }
             Event::CheckingOutput { label, number, of } => {
                 self.status = format!("output check {number} of {of} · {label}");
-                let detail = if *number == 1 { Detail::Block } else { Detail::Step };
+                let detail = if *number == 1 { ShownIn::Block } else { ShownIn::Step };
                 add(detail, format!("output checks of {}", text::plural(*of, "engine")));
             }
             Event::CheckingTokens { label, samples } => {
                 let samples = text::plural(*samples, "sample");
                 self.status = format!("checking the tokens of {samples} with {label}");
-                add(Detail::Block, self.status.clone());
+                add(ShownIn::Block, self.status.clone());
             }
             Event::CaseStarted { label, workload } => {
-                self.show_request(label, workload, described);
+                self.show_request(label, workload, facts);
                 self.details.insert(1, ", warm-up".into());
-                add(Detail::Step, format!("  {workload}: {label}"));
+                add(ShownIn::Step, format!("  {workload}: {label}"));
             }
             Event::Sampled { label, workload, warmup, .. } => {
                 self.done += 1;
-                self.show_request(label, workload, described);
+                self.show_request(label, workload, facts);
                 if *warmup {
                     self.details.insert(1, ", warm-up".into());
-                } else if let Some(estimate) = &described.estimate {
-                    add(Detail::Step, format!("  {workload}: {label} {estimate}"));
+                } else if let Some(estimate) = &facts.estimate {
+                    add(ShownIn::Step, format!("  {workload}: {label} {estimate}"));
                 }
             }
             Event::Failed { label, failure } => {
-                add(Detail::UntilReport, format!("{label}: {}", failure_text(failure)));
+                add(ShownIn::UntilReport, format!("{label}: {}", failure_text(failure)));
             }
-            Event::Warned(warning) => add(Detail::UntilReport, format!("warning: {}", warning.message)),
+            Event::Warned(warning) => add(ShownIn::UntilReport, format!("warning: {}", warning.message)),
             Event::Interrupted => {
                 self.status = "interrupted".into();
                 add(
-                    Detail::Lasting,
+                    ShownIn::Lasting,
                     "interrupted: ending the engines and saving the results; press Ctrl-C again to stop at once".into(),
                 );
             }
-            Event::Detail(text) => add(Detail::Lasting, format!("  {text}")),
+            Event::Detail(text) => add(ShownIn::Lasting, format!("  {text}")),
             Event::RunFinished { record: Some(record) } => {
-                add(Detail::UntilReport, format!("recorded in {record}"))
+                add(ShownIn::UntilReport, format!("recorded in {record}"))
             }
             Event::RunFinished { record: None } => {
                 let why = "every engine refused what the command line selects";
-                add(Detail::Lasting, format!("no record: {why}"));
+                add(ShownIn::Lasting, format!("no record: {why}"));
             }
         }
         // These texts contain names and output of other programs.
@@ -235,10 +235,10 @@ impl State {
     }
 
     /// The status of a request: `block 2 of 5 · decode · ENGINE`, with details.
-    fn show_request(&mut self, label: &str, workload: &str, described: &Described) {
+    fn show_request(&mut self, label: &str, workload: &str, facts: &EventFacts) {
         self.status = format!("{} · {workload} · {label}", self.block);
-        let dtype = described.dtype.as_ref().map(|dtype| format!(" ({})", text::line(dtype)));
-        let estimate = described.estimate.as_ref().map(|estimate| format!("  {estimate}"));
+        let dtype = facts.dtype.as_ref().map(|dtype| format!(" ({})", text::line(dtype)));
+        let estimate = facts.estimate.as_ref().map(|estimate| format!("  {estimate}"));
         self.details = vec![dtype.unwrap_or_default(), estimate.unwrap_or_default()];
     }
 
@@ -248,7 +248,7 @@ impl State {
     }
 
     fn take_set_up(&mut self, event: &SetUpEvent) -> Vec<Line> {
-        let lasting = |text: String| Line::new(Detail::Lasting, text);
+        let lasting = |text: String| Line::new(ShownIn::Lasting, text);
         let lines = match event {
             SetUpEvent::Started { subject, step, note } => {
                 self.status = format!("{subject}: {step}");

@@ -17,7 +17,7 @@ use crate::engines::setup::SetUpEvent;
 use crate::record::RunRecord;
 use crate::run::Event;
 pub use lines::Display;
-use lines::{Clock, Described, Detail, State};
+use lines::{Clock, EventFacts, ShownIn, State};
 use live_table::LiveTable;
 
 /// Makes the report of a run that is not finished yet.
@@ -70,7 +70,7 @@ impl<'a> Progress<'a> {
 
     /// Takes an event before there is a record.
     pub fn event(&mut self, event: Event) {
-        self.show(event, Described::default());
+        self.show(event, EventFacts::default());
     }
 
     pub fn event_of_run(&mut self, event: Event, record: &RunRecord) {
@@ -82,9 +82,9 @@ impl<'a> Progress<'a> {
         if let Event::BlockStarted { .. } = event {
             self.first_block_started.get_or_insert_with(Instant::now);
         }
-        let described = Described::of(&event, record);
+        let facts = EventFacts::of(&event, record);
         let is_block_finished = matches!(event, Event::BlockFinished { .. });
-        self.show(event, described);
+        self.show(event, facts);
         // No engine runs between two blocks, so drawing the results disturbs no measurement.
         if is_block_finished
             && let Some(bar) = &self.bar
@@ -94,13 +94,13 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn show(&mut self, event: Event, described: Described) {
+    fn show(&mut self, event: Event, facts: EventFacts) {
         let is_sample = matches!(event, Event::Sampled { .. });
         let is_finished = matches!(event, Event::RunFinished { .. });
-        let mut lines = self.state.take(&event, &described);
+        let mut lines = self.state.take(&event, &facts);
         let is_quiet = verbosity() == Verbosity::Quiet && self.report.is_some();
         lines.retain(|line| {
-            let is_in_report = line.detail == Detail::UntilReport;
+            let is_in_report = line.shown_in == ShownIn::UntilReport;
             !is_in_report || !is_quiet && self.printed.insert(line.text.clone())
         });
         if !is_printed(&event, verbosity()) {
@@ -110,7 +110,7 @@ impl<'a> Progress<'a> {
         let Some(bar) = &self.bar else {
             for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
                 let done =
-                    if line.detail == Detail::Block { self.state.done_text(clock) } else { String::new() };
+                    if line.shown_in == ShownIn::Block { self.state.done_text(clock) } else { String::new() };
                 print(&format!("{}{done}", line.text));
             }
             // A long build reports its progress every few seconds.
@@ -133,9 +133,9 @@ impl<'a> Progress<'a> {
         }
         for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
             let has_report = self.report.is_some();
-            match line.detail {
-                Detail::UntilReport if has_report && is_finished => {}
-                Detail::UntilReport if has_report => {
+            match line.shown_in {
+                ShownIn::UntilReport if has_report && is_finished => {}
+                ShownIn::UntilReport if has_report => {
                     bar.suspend(|| self.table.print_until_removed(&line.text))
                 }
                 _ => bar.suspend(|| self.table.print_below(&line.text)),

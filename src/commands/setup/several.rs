@@ -55,6 +55,25 @@ impl Several<'_> {
     }
 }
 
+/// States the download of one engine, and asks. True if there is nothing to download.
+pub fn confirm_download(
+    registry: &Registry,
+    engine: &Engine,
+    devices: &[Device],
+    without_asking: bool,
+) -> Result<bool> {
+    let needed = [Needed::of(registry, engine, devices)?];
+    if without_asking || needed.iter().all(|it| it.environment.is_none()) {
+        return Ok(true);
+    }
+    output::print_notice(&plan(&needed));
+    let confirmed = confirm(1)?;
+    if !confirmed {
+        output::print_notice("nothing was set up\n");
+    }
+    Ok(confirmed)
+}
+
 fn name(engine: &Engine) -> &str {
     &engine.manifest.name
 }

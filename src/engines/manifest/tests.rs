@@ -173,7 +173,7 @@ fn every_manifest_in_the_tree_is_valid_and_named_like_its_folder() {
 
 #[test]
 fn a_preset_or_a_precision_with_a_value_that_load_does_not_list_is_refused() {
-    let load = "[load]\ndtypes = [\"f32\", \"q8_0\"]\noptions = [\"pin\"]\n";
+    let load = "[load]\ndtypes = [\"f32\", \"q8_0\"]\noptions = { pin = \"bool\" }\n";
     let parse = |rest: &str| engine(&format!("{TOY}{load}{rest}"), |_| None);
     let presets = "[presets.small]\ndtype = \"q8_0\"\noptions = { pin = true }\n";
     let toy = parse(&format!(
@@ -187,6 +187,10 @@ fn a_preset_or_a_precision_with_a_value_that_load_does_not_list_is_refused() {
     for (rest, message) in [
         ("[presets.small]\ndtype = \"q4_0\"\n", "`presets.small`: `load` lists no dtype `q4_0`"),
         ("[presets.small]\noptions = { pim = 1 }\n", "`presets.small`: `load` lists no load option `pim`"),
+        (
+            "[presets.small]\noptions = { pin = 1 }\n",
+            "`presets.small`: `load` lists no value `1` of the load option `pin`",
+        ),
         ("[quantize]\nint8 = { preset = \"small\" }\n", "`quantize.int8`: no preset `small`"),
         ("[quantize]\nint8 = { dtype = \"int8\" }\n", "`quantize.int8`: `load` lists no dtype `int8`"),
         ("[quantize]\nint8 = \"small\"\n", "unknown variant `small`, expected `preset` or `dtype`"),

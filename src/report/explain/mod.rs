@@ -25,7 +25,8 @@ use subject::Subject;
 /// The explanation of an engine, of a case, of both, or of the terms of a report. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Explanation {
-    /// The record's id.
+    /// The record's id; empty for a term, which needs no record.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub record: String,
     pub about: String,
     pub parts: Vec<Part>,
@@ -45,6 +46,16 @@ pub fn explain(record: &RunRecord, words: &[String]) -> Result<Explanation, Stri
     Ok(context.explanation(&subject))
 }
 
+/// The explanation of the terms of all reports, or of the term that these words name. `None` if there is no such term.
+pub fn explain_term(words: &[String]) -> Option<Explanation> {
+    let (about, parts) = match words {
+        [] => ("the terms of the report".to_string(), terms::parts(None)),
+        words => (words.join(" "), terms::named(&words.join(" "))),
+    };
+    let more = vec!["orchestrate explain ENGINE".into(), "orchestrate metrics".into()];
+    (!parts.is_empty()).then(|| Explanation { about, parts, more, ..Explanation::default() })
+}
+
 /// A hint with its command between backticks, so that no line is broken within it.
 fn quoted_command(hint: &str) -> String {
     if hint.starts_with("orchestrate ") { format!("`{hint}`") } else { hint.to_string() }
@@ -55,7 +66,7 @@ impl Context<'_> {
         Explanation {
             record: self.report.record.clone(),
             about: "the terms of the report".into(),
-            parts: terms::parts(self.report),
+            parts: terms::parts(Some(self.report)),
             more: vec!["orchestrate explain ENGINE".into(), "orchestrate metrics".into()],
         }
     }
@@ -109,7 +120,11 @@ impl Context<'_> {
 
 impl Content for Explanation {
     fn document(&self, _: Layouts) -> Document {
-        let mut parts = vec![Section::Caption(vec![format!("{}, record {}", self.about, self.record)])];
+        let caption = match self.record.as_str() {
+            "" => self.about.clone(),
+            record => format!("{}, record {record}", self.about),
+        };
+        let mut parts = vec![Section::Caption(vec![caption])];
         parts.extend(self.parts.iter().map(|part| {
             let sentences = part.sentences.iter().cloned().map(Item::Listed);
             let hints = part.hints.iter().map(|hint| Item::Plain(format!("hint: {}", quoted_command(hint))));

@@ -1,4 +1,4 @@
-//! The columns and the terms of a report, each in a sentence or two. Terms that a record does not need are left out.
+//! The columns, marks and terms of a report, each in a sentence or two. With a record, terms that it does not need are left out.
 
 use std::collections::BTreeSet;
 
@@ -6,46 +6,64 @@ use super::context::Part;
 use crate::analysis::agreement::Status;
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::metric::{METRICS, Metric, Shown};
+use crate::plan::scenario::SCENARIOS;
 use crate::record::FailureKind;
 use crate::report::Report;
 use crate::report::limits;
+use crate::report::overview::{NOT_A_QUOTIENT, NOT_YET_CHECKED};
+use crate::report::rows::Row;
 use crate::report::verdicts::Certainty;
 
-pub fn parts(report: &Report) -> Vec<Part> {
+const ALL_CERTAINTIES: [Certainty; 4] =
+    [Certainty::Differs, Certainty::Same, Certainty::Inconclusive, Certainty::NoVerdict];
+
+/// The terms that a report needs, or all terms without a report.
+pub fn parts(report: Option<&Report>) -> Vec<Part> {
     let parts = [columns(report), outputs(report), verdicts(report), failures(report), measurement(report)];
     parts.into_iter().filter(|part| !part.sentences.is_empty()).collect()
 }
 
 /// The columns of the table.
-fn columns(report: &Report) -> Part {
+fn columns(report: Option<&Report>) -> Part {
     let mut part = Part::titled("columns");
     part.say("engine: its name, its preset after a colon, and the options that vary between rows.");
     part.say("case: a scenario, with its number of prompt tokens if it has several.");
-    if report.rows.iter().any(|row| row.engine.dtype.is_some()) {
+    let some_row = |is: fn(&Row) -> bool| report.is_none_or(|report| report.rows.iter().any(is));
+    if some_row(|row| row.engine.dtype.is_some()) {
         part.say(
             "dtype: the format of the weights, as the engine reports it; a/b: weights in a, computed in b.",
         );
     }
-    if report.rows.iter().any(|row| row.engine.dtype.is_none()) {
+    if some_row(|row| row.engine.dtype.is_none()) {
         part.say("A setting with ?: the requested value, because the engine does not report its own.");
     }
     let is_column = |metric: &&Metric| match metric.shown {
         Shown::Estimate | Shown::Percentiles => true,
-        Shown::AsHeadline => {
-            report.rows.iter().any(|row| row.case.headline.map(|it| it.id) == Some(metric.id))
-        }
+        Shown::AsHeadline => match report {
+            Some(report) => {
+                report.rows.iter().any(|row| row.case.headline.map(|it| it.id) == Some(metric.id))
+            }
+            None => SCENARIOS.iter().any(|scenario| scenario.headline == metric.id),
+        },
         Shown::OfLimit(_) => true,
     };
-    let is_measured = |metric: &&Metric| report.rows.iter().any(|row| row.summary(metric.id).is_some());
+    let is_measured = |metric: &&Metric| {
+        report.is_none_or(|report| report.rows.iter().any(|row| row.summary(metric.id).is_some()))
+    };
     for metric in METRICS.iter().filter(is_column).filter(is_measured) {
         part.say(format!("{}: {}", metric.title, metric.about));
         if metric.shown == Shown::Percentiles {
             part.say("p50, p95, p99: half, 95 % and 99 % of the values are at most this. ~: fewer than 100 values.");
         }
     }
-    if !report.rows.is_empty() {
+    if some_row(|_| true) {
         part.say("A value is the median of the launches' medians. Ratios are of paired rounds, so they may differ from ratios of shown values.");
+        part.say(format!(
+            "{NOT_A_QUOTIENT}: a ratio of paired rounds that differs from the ratio of the two shown values."
+        ));
+        part.say(format!("{NOT_YET_CHECKED}: the output check continues after the last block."));
     }
+    let Some(report) = report else { return part };
     for limit in report.limits.iter().filter(|limit| {
         report.rows.iter().any(|row| matches!(&row.limit, Ok(Some(key)) if *key == limit.key))
     }) {
@@ -57,14 +75,16 @@ fn columns(report: &Report) -> Part {
     part
 }
 
-fn outputs(report: &Report) -> Part {
+fn outputs(report: Option<&Report>) -> Part {
     let mut part = Part::titled("output");
-    if report.no_checks.is_some() {
+    if report.is_some_and(|report| report.no_checks.is_some()) {
         part.say("The outputs of this record were not checked.");
         return part;
     }
     part.say("The number is the difference from the verifier's log-probabilities of held-out text, in nats (root mean square).");
-    let has = |status: Status| report.outputs.iter().any(|it| it.agreement.status == status);
+    let has = |status: Status| {
+        report.is_none_or(|report| report.outputs.iter().any(|it| it.agreement.status == status))
+    };
     let meanings = [
         (Status::Exact, format!("exact: up to {EXACT} nats, and the same tokens as the verifier.")),
         (Status::Agrees, format!("agrees: up to {AGREES} nats.")),
@@ -79,16 +99,21 @@ fn outputs(report: &Report) -> Part {
     part
 }
 
-fn verdicts(report: &Report) -> Part {
+fn verdicts(report: Option<&Report>) -> Part {
     let mut part = Part::titled("verdicts");
-    let headline = report.verdicts.against_reference.iter().filter(|pair| pair.is_headline);
-    let certainties: Vec<Certainty> = headline.filter_map(|pair| pair.certainty()).collect();
+    let certainties: Vec<Certainty> = match report {
+        Some(report) => {
+            let headline = report.verdicts.against_reference.iter().filter(|pair| pair.is_headline);
+            headline.filter_map(|pair| pair.certainty()).collect()
+        }
+        None => ALL_CERTAINTIES.to_vec(),
+    };
     if certainties.is_empty() {
         return part;
     }
+    let reference = report.map_or_else(String::new, |report| format!(" `{}`", report.reference));
     part.say(format!(
-        "vs ref: the speed-up over the reference `{}`; above 1 is better for every metric.",
-        report.reference
+        "vs ref: the speed-up over the reference{reference}; above 1 is better for every metric."
     ));
     part.say("[a, b]: the interval in which the true ratio lies with 95 % confidence.");
     part.say(
@@ -109,25 +134,29 @@ fn verdicts(report: &Report) -> Part {
             .filter(|(certainty, _)| certainties.contains(certainty))
             .map(|(_, text)| text.into()),
     );
-    if !report.verdicts.noise.is_empty() {
+    let some = |is: fn(&Report) -> bool| report.is_none_or(is);
+    if some(|report| !report.verdicts.noise.is_empty()) {
         part.say(
             "noise floor: the difference between an engine and its twin, a second copy of the same program.",
         );
     }
-    if !report.verdicts.means.is_empty() {
+    if some(|report| !report.verdicts.means.is_empty()) {
         part.say("geometric mean: the mean of an engine's ratios over all cases, each with the same weight.");
     }
-    if report.rows.iter().any(|row| row.contradicted) {
+    if some(|report| report.rows.iter().any(|row| row.contradicted)) {
         part.say("!: an observation contradicts a claim of the engine, so it has no rank.");
     }
     part
 }
 
-fn failures(report: &Report) -> Part {
+fn failures(report: Option<&Report>) -> Part {
     let mut part = Part::titled("rows without values");
-    let of_rows = report.rows.iter().filter_map(|row| row.failure.as_ref());
-    let kinds: Vec<&FailureKind> =
-        of_rows.chain(report.failed.iter().map(|it| &it.failure)).map(|it| &it.kind).collect();
+    let has = |kind: &FailureKind| {
+        report.is_none_or(|report| {
+            let of_rows = report.rows.iter().filter_map(|row| row.failure.as_ref());
+            of_rows.chain(report.failed.iter().map(|it| &it.failure)).any(|it| it.kind == *kind)
+        })
+    };
     let meanings = [
         (FailureKind::Unavailable, "unavailable: the engine cannot run on this machine as it is now."),
         (FailureKind::Unsupported, "unsupported: the engine does not support something that the run needs."),
@@ -139,14 +168,13 @@ fn failures(report: &Report) -> Part {
         (FailureKind::Timeout, "timeout: the engine gave no answer within the deadline."),
         (FailureKind::Exited, "exited: the process ended before it answered."),
     ];
-    part.sentences
-        .extend(meanings.into_iter().filter(|(kind, _)| kinds.contains(&kind)).map(|(_, text)| text.into()));
+    part.sentences.extend(meanings.into_iter().filter(|(kind, _)| has(kind)).map(|(_, text)| text.into()));
     part
 }
 
-fn measurement(report: &Report) -> Part {
+fn measurement(report: Option<&Report>) -> Part {
     let mut part = Part::titled("how it was measured");
-    if report.rows.is_empty() {
+    if report.is_some_and(|report| report.rows.is_empty()) {
         part.say("Nothing was measured in this record.");
         return part;
     }
@@ -156,4 +184,17 @@ fn measurement(report: &Report) -> Part {
     part.say("round: one request to each engine, one after the other. Only one engine runs at a time.");
     part.say("warm-up: requests before the measured ones, until their times are steady. They do not count.");
     part
+}
+
+/// The sentences about a term: those that begin with its name, or with a list that has its name.
+pub fn named(term: &str) -> Vec<Part> {
+    let term = term.trim().trim_matches('`').to_lowercase();
+    let is_about = |sentence: &String| {
+        let names = sentence.split_once(": ").map_or("", |(names, _)| names).to_lowercase();
+        names == term || names.split(", ").any(|name| name == term)
+    };
+    let mut parts = parts(None);
+    parts.iter_mut().for_each(|part| part.sentences.retain(is_about));
+    parts.retain(|part| !part.sentences.is_empty());
+    parts
 }

@@ -8,7 +8,8 @@ mod columns;
 mod configurations;
 mod remarks;
 
-pub use columns::BY_ENGINE;
+pub use cells::NOT_A_QUOTIENT;
+pub use columns::{BY_ENGINE, NOT_YET_CHECKED};
 
 use std::collections::BTreeSet;
 
@@ -32,7 +33,7 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     let is_marked_above = best.as_ref().is_some_and(remarks::has_inexact_ratio);
     parts.extend(best.map(Section::Table));
     let list = |lines: Vec<String>| Section::List(List::plain(lines));
-    let mut warnings = remarks::warnings(&overview, missing_sort.as_deref());
+    let mut warnings = remarks::warnings(&overview, missing_sort.as_deref(), saved);
     let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
     if let Some(table) = &mut table {
         table.notes = remarks::footnotes(&overview, table, is_marked_above);
@@ -59,7 +60,13 @@ fn title(report: &Report) -> String {
         format!("{}{details}", shorten(&model.name, MAX_TITLE_WORD))
     });
     let models: Vec<String> = models.collect();
-    let blocks = report.workloads.iter().map(|it| it.blocks).max().unwrap_or(0);
+    // An interrupted run has fewer blocks than planned.
+    let blocks = match report.planned_blocks {
+        Some(planned) if planned > report.begun_blocks => {
+            format!("{} of {}", report.begun_blocks, plural(planned, "block"))
+        }
+        _ => plural(report.workloads.iter().map(|it| it.blocks).max().unwrap_or(0), "block"),
+    };
     let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
     let gpus = (on_gpu && !report.machine.gpus.is_empty()).then(|| report.machine.gpus_by_kind());
     let processor = report.machine.cpu.model.as_ref().filter(|_| gpus.is_none());
@@ -67,7 +74,7 @@ fn title(report: &Report) -> String {
         Some(models.join(", ")),
         devices(report),
         gpus.as_ref().or(processor).map(|name| shorten(name, MAX_TITLE_WORD)),
-        Some(plural(blocks, "block")),
+        Some(blocks),
         report.elapsed_ns.map(duration),
     ];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")

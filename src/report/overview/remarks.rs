@@ -17,21 +17,26 @@ use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::{self, CONTRADICTED, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
 use crate::shell::pasteable;
-use crate::text::{plural, shorten};
+use crate::text::{plural, shorten_at_word, width};
 
-/// The most lines of `Report::warning_lines`; the full report has all.
+/// The most warnings above the table; the full report has all.
 const MAX_WARNINGS: usize = 4;
-const MAX_WARNING_WIDTH: usize = 300;
+/// Two lines of a usual terminal.
+const MAX_WARNING_WIDTH: usize = 190;
+const HINT: &str = "; hint: ";
 /// The most failures above the table, and the most hints below it.
 const MAX_FAILURES: usize = 3;
 const ALL_HINT: &str = "`orchestrate report --full`";
 
 /// Everything that the reader must know before using the results.
-pub fn warnings(overview: &Overview, missing_sort: Option<&str>) -> Vec<String> {
+/// `saved` is the path of the record, if there is one.
+pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&str>) -> Vec<String> {
     let report = overview.report;
-    let mut warnings: Vec<String> = Vec::new();
+    // This one is about the command line.
+    let missing_sort = missing_sort.map(|name| format!("--sort {name}: the table has no such column"));
+    let mut warnings: Vec<String> = missing_sort.into_iter().collect();
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
-    warnings.extend(wrong.map(|it| shorten(&it.why_not_compared(), MAX_WARNING_WIDTH)));
+    warnings.extend(wrong.map(|it| it.why_not_compared()));
     warnings.extend(failures(overview));
     warnings.extend(why_no_rank(overview));
     warnings.extend(why_no_verdicts(report));
@@ -40,8 +45,7 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>) -> Vec<String> 
     if !has_ratio && group_by_key(labels.map(|label| (label, ()))).len() > 1 && !report.rows.is_empty() {
         warnings.push(why_no_ratios(report));
     }
-    warnings.extend(missing_sort.iter().map(|name| format!("--sort {name}: the table has no such column")));
-    warnings.extend(limited(&report.warning_lines(|label| label.to_string())));
+    warnings.extend(report.warning_lines(|label| label.to_string()));
     warnings.extend(inconclusive(overview));
     let in_caches = |row: &&crate::report::rows::Row| matches!(row.limit, Err(Absent::InCaches { .. }));
     if report.rows.iter().any(|row| in_caches(&row)) {
@@ -50,14 +54,28 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>) -> Vec<String> 
             .push(format!("caches may hold the weights, so memory may not limit the speed; hint: `{hint}`"));
     }
     let mark = Tone::Warning.of("!");
-    let marked = warnings.into_iter().map(|it| format!("{mark} {it}"));
+    let marked = limited(&warnings, saved).into_iter().map(|it| format!("{mark} {it}"));
     marked.chain(best::variants(overview)).collect()
 }
 
-fn limited(warnings: &[String]) -> Vec<String> {
-    let shown = warnings.iter().take(MAX_WARNINGS).map(|it| shorten(it, MAX_WARNING_WIDTH));
+/// The first warnings, and the number of the others.
+fn limited(warnings: &[String], saved: Option<&str>) -> Vec<String> {
     let more = warnings.len().saturating_sub(MAX_WARNINGS);
-    shown.chain((more > 0).then(|| format!("{}: {ALL_HINT}", plural(more, "more warning")))).collect()
+    let record = saved.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.to_string()])));
+    let all = || format!("{}: `orchestrate report{record} --full`", plural(more, "more warning"));
+    let shown = warnings.iter().take(MAX_WARNINGS).map(|it| shortened(it));
+    shown.chain((more > 0).then(all)).collect()
+}
+
+/// A long warning without the end of its text, but with its hint.
+fn shortened(warning: &str) -> String {
+    match warning.rsplit_once(HINT) {
+        Some((text, hint)) => {
+            let room = MAX_WARNING_WIDTH.saturating_sub(width(HINT) + width(hint)).max(MAX_WARNING_WIDTH / 2);
+            format!("{}{HINT}{hint}", shorten_at_word(text, room))
+        }
+        None => shorten_at_word(warning, MAX_WARNING_WIDTH),
+    }
 }
 
 /// The failures of cases. A configuration that failed as a whole has its failure in the table.
@@ -74,9 +92,12 @@ fn failures(overview: &Overview) -> Vec<String> {
             [name, others @ ..] => format!("{name} and {} more", others.len()),
             [] => String::new(),
         };
-        let stderr =
-            failure.stderr.last().map(|line| shorten(&format!("; stderr: {line}"), MAX_WARNING_WIDTH));
-        let (message, stderr) = (shorten(&failure.line(), MAX_WARNING_WIDTH), stderr.unwrap_or_default());
+        let stderr = failure
+            .stderr
+            .last()
+            .map(|line| shorten_at_word(&format!("; stderr: {line}"), MAX_WARNING_WIDTH));
+        let (message, stderr) =
+            (shorten_at_word(&failure.line(), MAX_WARNING_WIDTH), stderr.unwrap_or_default());
         format!("{names}: {message}{stderr}{}", hint(failure))
     };
     let lines = groups.iter().take(MAX_FAILURES).map(line);
@@ -234,11 +255,31 @@ pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
         0 => String::new(),
         count => format!(" (with {})", plural(count, "note")),
     };
-    let first = overview.configurations.first().map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
+    let explained = most_severe(overview).map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
     let mut steps =
         vec![format!("record: {record}"), format!("full report{notes}: orchestrate report {record} --full")];
-    steps.extend(first.map(|label| format!("explanation: orchestrate explain {label} {record}")));
+    steps.extend(explained.map(|label| format!("explanation: orchestrate explain {label} {record}")));
     steps.into_iter().map(|step| Tone::Dim.of(&step)).collect()
+}
+
+/// The configuration that needs an explanation most: the one with the most severe status, or else the first one.
+fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
+    let severity = |it: &&Configuration| {
+        let is_wrong = overview
+            .report
+            .outputs
+            .iter()
+            .any(|output| output.engine == it.engine.label && output.agreement.is_wrong());
+        match (is_wrong, it.unranked) {
+            (true, _) | (_, Some(Unranked::Wrong)) => 0,
+            (_, Some(Unranked::Contradicted)) => 1,
+            _ if it.failure.is_some() || it.rows.iter().any(|row| row.failure.is_some()) => 2,
+            (_, Some(Unranked::Unverified)) => 3,
+            _ => 4,
+        }
+    };
+    // Of equal ones, the first counts.
+    overview.configurations.iter().min_by_key(severity)
 }
 
 #[cfg(test)]

@@ -88,6 +88,59 @@ fn a_wide_terminal_has_more_columns() {
 }
 
 #[test]
+fn no_line_is_wider_than_sixty_columns() {
+    assert_fits(&at(&seven_engines(), 60), 60);
+}
+
+/// Seven engines with this number of long warnings, and the one about a claim.
+fn with_long_warnings(count: usize) -> RunRecord {
+    let mut record = seven_engines();
+    let words =
+        "the machine was busy in many rounds of this engine, so that they were measured again; ".repeat(5);
+    let warning = |number| {
+        let message = format!("{words} number {number}; hint: `orchestrate calibrate -e reed`");
+        crate::record::Warning { configuration: None, message }
+    };
+    record.warnings.extend((1..=count).map(warning));
+    record
+}
+
+#[test]
+fn a_screen_has_at_most_four_warnings_of_two_lines_and_forty_lines() {
+    let more = |count: &str| Some(format!("! {count}: `orchestrate report results/a.jsonl --full`"));
+    for (count, more) in [(3, None), (4, more("1 more warning")), (8, more("5 more warnings"))] {
+        let text = at(&with_long_warnings(count), 100);
+        assert_fits(&text, 100);
+        assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
+        assert_eq!(text.lines().find(|line| line.contains("more warning")), more.as_deref(), "{text}");
+        // A long warning is cut after a word, and keeps its command.
+        let cut = "rounds of this engine, so that ...; hint: `orchestrate calibrate -e reed`";
+        assert!(words(&text).contains(cut), "{text}");
+    }
+}
+
+#[test]
+fn the_last_line_explains_the_engine_with_the_most_severe_status() {
+    let engines = [ORIGINAL, BEACON, REED];
+    let names = decoding(&["patient-original", "beacon", "reed"]);
+    let explained = |record: &RunRecord| at(record, 100).lines().last().unwrap_or_default().to_string();
+    let wrong = with_deviations(names.clone(), &engines, &[0.0, 9.0, 0.01]);
+    assert_eq!(explained(&wrong), "explanation: orchestrate explain beacon results/a.jsonl");
+    let good = with_deviations(names, &engines, &[0.0, 0.0005, 0.01]);
+    // Without a problem, it is the first row.
+    assert_eq!(explained(&good), "explanation: orchestrate explain reed results/a.jsonl");
+}
+
+#[test]
+fn an_interrupted_run_has_its_measured_blocks_and_the_planned_ones_in_the_title() {
+    let mut record = seven_engines();
+    record.header.plan.extent.blocks = Some(8);
+    record.closed.clear();
+    let text = at(&record, 100);
+    assert!(text.lines().next().unwrap().contains(" · 5 of 8 blocks · "), "{text}");
+}
+
+#[test]
 fn an_unverified_engine_never_leads() {
     let text = at(&seven_engines(), 100);
     let best: Vec<&str> = text.lines().take_while(|line| !line.starts_with("engine ")).collect();

@@ -43,10 +43,12 @@ fn model_lines(recommendation: &Recommendation, model: &ForModel, report: &Repor
         None => lines.extend(no_engine(recommendation, model, report)),
     }
     if let Some(choice) = &model.without_quantization {
-        lines.push(format!("best without quantization: {}.", as_best(choice, &model.best)));
+        let choice = as_best(recommendation, choice, &model.best);
+        lines.push(format!("best without quantization: {choice}."));
     }
     if let Some(choice) = &model.lower_precision {
-        lines.push(format!("best at a lower precision: {}; {}.", as_best(choice, &model.best), cost(choice)));
+        let (cost, choice) = (cost(choice), as_best(recommendation, choice, &model.best));
+        lines.push(format!("best at a lower precision: {choice}; {cost}."));
     }
     lines.extend(listed("not recommended", &model.not_recommended));
     lines
@@ -110,11 +112,13 @@ fn how_sure(choice: &Choice) -> String {
 }
 
 /// The choice of one group, compared with the best of all.
-fn as_best(choice: &Choice, best: &Option<Choice>) -> String {
-    let time = Unit::Nanoseconds.show(choice.latency_ns);
+fn as_best(recommendation: &Recommendation, choice: &Choice, best: &Option<Choice>) -> String {
     match best {
         Some(best) if best.engine == choice.engine => format!("the same, {}", named(choice)),
-        _ => format!("{}, {time} for the same answer, output {}", named(choice), choice.status.name()),
+        _ => {
+            let (engine, output) = (named(choice), choice.status.name());
+            format!("{engine}, output {output}; {}", answer(recommendation, choice))
+        }
     }
 }
 

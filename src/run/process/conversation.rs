@@ -7,13 +7,14 @@ use protocol::{
     Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
     Request, Score, Scored, Token,
 };
-use rustix::io::Errno;
 
 use super::child::{Launching, Line, Process};
 use super::containment::excess_bytes;
 use super::error::{Cause, EngineFailure, limited};
 use super::library;
+use super::start_error::why_not_started;
 use crate::record::Stage;
+use crate::shell::Unavailable;
 
 /// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
 pub const MAX_STRAY_LINES: usize = 1000;
@@ -96,14 +97,9 @@ impl Conversation {
             Ok(process) => Ok(Self { process, deadlines, stray_lines: 0, loaded: false }),
             Err(error) => {
                 let program = launching.command.first().map_or("", String::as_str);
-                let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
-                    Some(Errno::ACCESS) => Some(format!("chmod +x {program}")),
-                    Some(Errno::NOEXEC) => {
-                        Some("a script needs a first line such as `#!/usr/bin/env python3`".into())
-                    }
-                    _ => None,
-                };
-                let cause = Cause::Start { message: format!("`{program}` cannot be started: {error}"), hint };
+                let Unavailable { reason, hint } = why_not_started(program, &error);
+                let cause =
+                    Cause::Start { message: format!("`{program}` cannot be started: {reason}"), hint };
                 Err(EngineFailure::without_process(Stage::Start, cause))
             }
         }

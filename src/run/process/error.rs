@@ -54,9 +54,9 @@ pub enum Cause {
     Protocol(String),
     /// The engine's output is not the requested output.
     WrongOutput(String),
-    /// The engine does not support something that the scenario needs.
+    /// The engine does not support something that the run needs.
     Unsupported(String),
-    /// The engine answered `failed`.
+    /// The engine answered `failed`, or this program found that the engine cannot do the work.
     Reported(Failed),
 }
 
@@ -105,7 +105,7 @@ impl EngineFailure {
 
 impl Cause {
     /// Something that the engine does not support. The text of the error may end in hints.
-    pub fn unsupported(error: &anyhow::Error) -> Self {
+    pub fn reported_unsupported(error: &anyhow::Error) -> Self {
         let Unavailable { reason, hint } = Unavailable::of_error(error);
         Self::Reported(Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, reason) })
     }

@@ -7,6 +7,7 @@ mod error;
 mod handles;
 mod keeper;
 mod library;
+mod start_error;
 mod variables;
 
 pub use crate::record::Stage;
@@ -15,4 +16,5 @@ pub use containment::end_descendants;
 pub use conversation::{Answer, Conversation, Deadlines, Hello, LINE_TOO_LONG, MAX_STRAY_LINES};
 pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};
+pub use start_error::why_not_started;
 pub use variables::PassedVariables;

@@ -39,8 +39,6 @@ pub const ALL: [Noise; 8] = [
 const ROUNDS: usize = 5;
 /// The speed of a slow machine as a share of its full speed. The matrix unit of a real machine was measured at this share.
 const SLOW_SPEED: f64 = 0.44;
-/// The mean number of rounds at one speed.
-const ROUNDS_AT_ONE_SPEED: f64 = 6.0;
 /// The probability that one of the engines is slow in a block.
 const HIT_PROBABILITY: f64 = 0.1;
 
@@ -50,12 +48,14 @@ pub struct Machine {
     /// the additions.
     deviation: f64,
     slow: bool,
+    /// The mean number of rounds at one speed.
+    pub rounds_at_one_speed: f64,
     pub random: Random,
 }
 
 impl Machine {
     pub fn new(noise: Noise, deviation: f64, seed: u64) -> Self {
-        Self { noise, deviation, slow: false, random: Random::seeded(seed) }
+        Self { noise, deviation, slow: false, rounds_at_one_speed: 6.0, random: Random::seeded(seed) }
     }
 
     /// The log ratio of a block of two equal engines.
@@ -84,24 +84,27 @@ impl Machine {
         }
     }
 
-    /// The median log ratio over rounds of two engines with these log speeds. The engines take turns at being first.
+    /// The median log ratio over the rounds of a block.
     fn median_log_ratio(&mut self, true_log_speeds: [f64; 2]) -> f64 {
+        median(&self.rounds(true_log_speeds).map(|[one, other]| one - other)).unwrap()
+    }
+
+    /// The log speeds of two engines in each round of a block. The engines take turns at being first.
+    pub fn rounds(&mut self, true_log_speeds: [f64; 2]) -> [[f64; 2]; ROUNDS] {
         let plateaus = self.noise == Noise::Plateaus;
         // The median of five values has 0.54 times the deviation of one value, and a ratio has two sides.
         let jitter = self.deviation / (0.54 * 2f64.sqrt());
-        let mut round = |round: usize| {
+        std::array::from_fn(|round| {
             let mut log_speeds = true_log_speeds;
             for turn in 0..2 {
-                if plateaus && self.random.chance(1.0 / (2.0 * ROUNDS_AT_ONE_SPEED)) {
+                if plateaus && self.random.chance(1.0 / (2.0 * self.rounds_at_one_speed)) {
                     self.slow = !self.slow;
                 }
                 let machine_log_speed = if self.slow { SLOW_SPEED.ln() } else { 0.0 };
                 log_speeds[(round + turn) % 2] += machine_log_speed + jitter * self.random.normal();
             }
-            log_speeds[0] - log_speeds[1]
-        };
-        let ratios: Vec<f64> = (0..ROUNDS).map(&mut round).collect();
-        median(&ratios).unwrap()
+            log_speeds
+        })
     }
 
     /// Simulates an experiment that `rule` ends. Returns its last interval and its number of blocks. `shift` is the true log

@@ -1,5 +1,5 @@
-//! Planted effects: a slowdown, a drift over several launches, or noise in the token times, as a test sets them. The true
-//! effect is known, so a test can check the orchestrator's result.
+//! Planted effects: a slowdown, a drift over several launches, a machine of two speeds, or noise in the token times, as a test
+//! sets them. The true effect is known, so a test can check the orchestrator's result.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,21 +26,29 @@ impl Launch {
     }
 
     /// The factor on the token times of one iteration of a request (`protocol/README.md`): from the slowdown, from the drift
-    /// at the iteration's start, and from the noise of the launch and of the iteration.
+    /// and the speed of the machine at the iteration's start, and from the noise of the launch and of the iteration.
     pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
+        let now_ns = unix_ns();
         let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_unix_ns);
-        let seconds = unix_ns().saturating_sub(from_ns) as f64 / 1e9;
+        let seconds = now_ns.saturating_sub(from_ns) as f64 / 1e9;
         let drift = 1.0 + fraction(script, "drift_percent_per_second") * seconds;
-        self.factor_without_drift(script, request, iteration) * drift.max(0.0)
+        self.constant_factor(script, request, iteration) * drift.max(0.0) * machine_factor(script, now_ns)
     }
 
-    fn factor_without_drift(&self, script: &Script, request: u64, iteration: u64) -> f64 {
+    fn constant_factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let seed = script.value("noise_seed").as_u64().map_or(self.seed, |seed| mix(seed ^ mix(self.number)));
         let of_launch = normal(seed) * fraction(script, "noise_percent").ln_1p();
         let of_iteration = normal(mix(seed ^ mix(request)) ^ mix(!iteration))
             * fraction(script, "request_noise_percent").ln_1p();
         (1.0 + fraction(script, "slower_percent")) * (of_launch + of_iteration).exp()
     }
+}
+
+/// The factor of a machine of two speeds. The speed depends only on the time, so all engines have the same speed at one time.
+fn machine_factor(script: &Script, now_ns: u64) -> f64 {
+    let plateau_ns = script.value("plateau_ms").as_u64().unwrap_or(1000).max(1) * 1_000_000;
+    let is_slow = mix(now_ns / plateau_ns) % 2 == 1;
+    if is_slow { 1.0 + fraction(script, "plateau_slower_percent") } else { 1.0 }
 }
 
 fn fraction(script: &Script, setting: &str) -> f64 {
@@ -65,6 +73,16 @@ mod tests {
     #[test]
     fn without_planted_effects_the_time_factor_is_one() {
         assert_eq!(Launch::begin().factor(&Script::default(), 3, 1), 1.0);
+    }
+
+    #[test]
+    fn a_machine_of_two_speeds_is_slow_half_of_the_time() {
+        let script = script(json!({ "plateau_slower_percent": 50, "plateau_ms": 200 }));
+        let factors: Vec<f64> =
+            (0..10_000).map(|plateau| machine_factor(&script, plateau * 200_000_000 + 7)).collect();
+        assert!(factors.iter().all(|&factor| factor == 1.0 || factor == 1.5));
+        let slow = factors.iter().filter(|&&factor| factor == 1.5).count();
+        assert!((4_800..5_200).contains(&slow), "{slow} of 10000");
     }
 
     #[test]

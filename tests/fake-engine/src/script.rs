@@ -47,6 +47,16 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "null",
         "the seed of both noises, with the launch's number; null: another seed for each process",
     ),
+    (
+        "plateau_slower_percent",
+        "0",
+        "planted: the percentage by which token times are longer on half of the plateaus",
+    ),
+    (
+        "plateau_ms",
+        "1000",
+        "the length of a plateau: a time in which the machine of all engines has one speed",
+    ),
     ("end_ns", "500", "from the last token to the end of the iteration"),
     ("vocabulary_size", "1000", "ids are smaller than this and larger than 2, the id of EOS"),
     ("token_ids", "null", "an array: the output ids, instead of computed ids"),

@@ -22,7 +22,7 @@ const POSITIONS: [(usize, usize); 4] = [(1, 128), (1, 1024), (1, 8192), (512, 51
 const HEADS: [(usize, usize, usize); 2] = [(32, 8, 64), (14, 2, 64)];
 /// Bytes of the keys and values of all layers: more than the processor caches of every machine that was tried.
 const CACHE_BYTES: usize = 128 << 20;
-/// The fewest bytes of keys and values in a turn of one token.
+/// A case of one token repeats its work in each `Case::run_turn` until it has read at least this many bytes of keys and values.
 const MIN_TURN_BYTES: usize = 16 << 20;
 
 pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {

@@ -83,7 +83,10 @@ impl FromStr for Level {
             true => bail!(
                 "this machine lacks the instructions of level `{name}`\nhint: the levels of this machine are {names}"
             ),
-            false => bail!("unknown level of kernels `{name}`\nhint: the levels of this machine are {names}"),
+            false => bail!(
+                "`kernels`: no level `{name}`, expected one of {}\nhint: the levels of this machine are {names}",
+                LEVEL_NAMES.map(|name| format!("`{name}`")).join(", ")
+            ),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Reads the seeds complete, truncated, and with one byte changed: each is accepted or refused, with the properties in `lib.rs`.
+//! Reads each seed complete, truncated, and with one byte changed. A complete seed must be accepted. The properties in `lib.rs`
+//! must hold for every input.
 
 use model_files_fuzz::{TARGETS, remove_scratch_files, seeds};
 

@@ -120,7 +120,7 @@ fn fit_groups(rows: &Rows<GROUPS, LENGTH>) -> Lanes {
     lanes(|group| best.step[group] * unit[group])
 }
 
-/// The number of largest magnitude is divided into 32 steps, and on trial into this many more or fewer.
+/// Each trial divides the number of largest magnitude into 32 steps plus this fraction of a step.
 const STEP_OFFSETS: [f32; 9] = [-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8];
 
 /// The best step so far for each group, and the squared error that it saves, compared with zeros in place of all numbers.

@@ -236,7 +236,7 @@ pub struct Settings {
     pub endpoint: String,
     pub cache: Cache,
     pub token: Option<Token>,
-    /// `HF_HUB_OFFLINE` is set: downloads are forbidden.
+    /// `HF_HUB_OFFLINE` is on (`1`, `ON`, `YES` or `TRUE`): downloads are forbidden.
     pub offline: bool,
     /// The longest time without data within an answer of the hub.
     pub read_timeout: Duration,

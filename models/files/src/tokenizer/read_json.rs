@@ -70,7 +70,7 @@ struct Model {
 #[serde(untagged)]
 enum Merge {
     Pair(String, String),
-    /// The form in files before 2024: both texts with a space between. No token of such a file contains a space.
+    /// The form before version 0.20 of `tokenizers`: both texts with a space between. No token of such a file contains a space.
     Text(String),
 }
 
@@ -88,7 +88,11 @@ fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
     let file: File = serde_json::from_slice(&std::fs::read(path)?)?;
     let affixes = [&file.model.continuing_subword_prefix, &file.model.end_of_word_suffix];
     let affix = affixes.into_iter().flatten().find(|affix| !affix.is_empty());
-    ensure!(affix.is_none(), "tokens are marked with `{}`; {UNUSABLE}", affix.map_or("", String::as_str));
+    ensure!(
+        affix.is_none(),
+        "the tokenizer adds `{}` to parts of words; {UNUSABLE}",
+        affix.map_or("", String::as_str)
+    );
     let (tokens, mut types) = tokens(&file)?;
     let ids = ids_by_token(&tokens)?;
     let merges = merge_ids(file.model.merges.iter().map(Merge::pair), &ids)?;
@@ -134,7 +138,12 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
     });
     let entries: Vec<_> = vocabulary.chain(added).collect();
     let length = entries.iter().map(|&(id, ..)| id as usize + 1).max().context("`vocab` is empty")?;
-    ensure!(length <= entries.len() + MAX_UNUSED_IDS, "id {} among {} tokens", length - 1, entries.len());
+    ensure!(
+        length <= entries.len() + MAX_UNUSED_IDS,
+        "an id is {}, too high for {} tokens: at most {MAX_UNUSED_IDS} unused ids are accepted",
+        length - 1,
+        entries.len()
+    );
     let mut tokens: Vec<Option<&String>> = vec![None; length];
     let mut types = vec![TokenType::Unused; length];
     for (id, token, token_type) in entries {

@@ -1,4 +1,4 @@
-//! A model folder of a few hundred bytes, and helpers for broken folders, for the tests of this crate and of the engine kit.
+//! A model folder of about 2 kB, and helpers for broken folders, for the tests of this crate and of the engine kit.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};

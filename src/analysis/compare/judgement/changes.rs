@@ -272,6 +272,9 @@ fn failure(record: &RunRecord, workload: &Workload, configuration: usize) -> Opt
     let about =
         |it: &&Failure| it.configuration == configuration && it.case.is_none_or(|it| Some(it) == case);
     let failure = record.failures.iter().find(about)?;
+    if failure.kind == FailureKind::NoTime {
+        return Some((FailureKind::NoTime, "the time budget ended before it was measured".into()));
+    }
     let when = if failure.when.is_empty() { String::new() } else { format!(" at {}", failure.when) };
     Some((failure.kind.clone(), text::line(&format!("{}{when}: {}", failure.kind, failure.message))))
 }

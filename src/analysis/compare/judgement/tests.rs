@@ -129,6 +129,10 @@ fn a_used_up_budget_is_no_regression_and_a_new_failure_does_not_pass() {
     let successful = run(&single_engine(), 1.0, 1);
     let conclusion_of = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Severity::Warning);
     assert_eq!(conclusion_of(&successful, &failing("no_time")), Conclusion::Inconclusive);
+    assert_eq!(
+        headline(&compare(&successful, &failing("no_time"))).sentence,
+        "`a` decodes: not compared: the time budget ended before it was measured"
+    );
     assert_eq!(conclusion_of(&successful, &failing("too_slow")), Conclusion::Worse);
     assert_eq!(conclusion_of(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
 }

@@ -11,7 +11,7 @@ fn sampled(workload: &str, estimate: &'static str) -> Estimated {
 
 fn take(state: &mut State, (event, estimate): &Estimated) -> Vec<Line> {
     let dtype = matches!(event, Event::Sampled { .. }).then(|| "bf16".into());
-    state.take(event, &Described { dtype, estimate: estimate.map(String::from) })
+    state.take(event, &EventFacts { dtype, estimate: estimate.map(String::from) })
 }
 
 fn lines_of(state: &mut State, events: &[Estimated], display: Display) -> Vec<String> {
@@ -203,6 +203,6 @@ fn a_failure_stays_on_the_screen_without_control_characters() {
 fn the_estimate_of_a_sample_is_the_headline_of_its_launch_so_far() {
     let record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
     let (event, _) = sampled("decode", "");
-    assert_eq!(Described::of(&event, &record).estimate.as_deref(), Some("500 tok/s"));
-    assert_eq!(Described::of(&Event::Interrupted, &record).estimate, None);
+    assert_eq!(EventFacts::of(&event, &record).estimate.as_deref(), Some("500 tok/s"));
+    assert_eq!(EventFacts::of(&Event::Interrupted, &record).estimate, None);
 }
