@@ -70,6 +70,9 @@ def _read_and_check(options, device):
     )
     on_cuda = device != "cpu"
     _refuse_unless(parsed.path == "compile", options, parsed, "mode", "path=compile")
+    if options.get("mode") is not None and not parsed.fusion and not on_cuda:
+        message = "option `mode` has no effect with `fusion` false on a CPU: it is for Inductor and for CUDA graphs"
+        raise Failed("unsupported", message, "--set fusion=true")
     _refuse_unless(parsed.path in ("jit", "jit-cuda-graph"), options, parsed, "compiler", "path=jit")
     parsed.compiler = parsed.compiler or COMPILERS[0]
     remedy = "compiler=inductor" if parsed.path in COMPILED_PATHS else "path=compile"

@@ -61,6 +61,7 @@ class Options(unittest.TestCase):
             ({"fusion": False, "path": "loop"}, "--set path=compile"),
             ({"fusion": False, "path": "fast"}, None),
             ({"fusion": False, "path": "jit"}, "--set compiler=inductor"),
+            ({"fusion": False, "path": "compile", "mode": "max-autotune"}, "--set fusion=true"),
             ({"cache_tokens": 512}, "--set path=compile"),
             ({"quantize": "int8"}, "--set path=fast"),
             ({"quantize": "int8", "path": "compile"}, "--set path=fast"),
@@ -70,6 +71,8 @@ class Options(unittest.TestCase):
         ]:
             failed = failure(self, options)
             self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), failed.message)
+        # On CUDA a mode also decides about CUDA graphs.
+        read_options({"fusion": False, "path": "compile", "mode": "max-autotune"}, "cuda")
 
     def test_following_the_hints_leads_to_valid_options(self):
         offered = {
