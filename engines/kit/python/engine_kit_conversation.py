@@ -225,7 +225,7 @@ class Conversation:
         tokens = [self._slots[slot].tokens if slot in self._slots else None for slot in range(max(self._slots) + 1)]
         try:
             self._model.step(tokens)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The error does not name a request, so every request in the step fails.
             failed = checks.failure(error)
             for slot, run in list(self._slots.items()):
@@ -236,8 +236,8 @@ class Conversation:
         self._end_finished()
 
     def _end_finished(self):
-        """Ends all finished iterations first, then answers: writing one request's answer must not count in another's
-        time."""
+        """Ends all finished iterations first, then answers, then begins the next iterations: writing one request's answer
+        must not count in the time of another iteration that begins or ends here."""
         ended = []
         for slot, run in self._slots.items():
             run.tokens.cancelled = self.is_cancelled(run.request)
@@ -247,22 +247,28 @@ class Conversation:
                     ended.append((slot, run, None))
                 except Failed as failed:
                     ended.append((slot, run, failed))
+        unfinished = []
         for slot, run, failed in ended:
-            self._leave(slot)
-            self._answer_or_fail(run.request, lambda _, run=run, failed=failed: self._advance(run, failed))
-
-    def _advance(self, run, failed):
-        if failed is not None:
-            raise failed
-        self._admit(run)
+            leave_failed = self._leave(slot)
+            failed = failed or leave_failed
+            if failed is not None:
+                self._fail(failed, run.request.id)
+                self._release(run.request)
+            elif run.is_finished():
+                self._answer_or_fail(run.request, lambda _, run=run: self._finish(run))
+            else:
+                unfinished.append(run)
+        for run in unfinished:
+            self._answer_or_fail(run.request, lambda _, run=run: self._admit(run))
 
     def _leave(self, slot):
+        """Removes a request from the model. Returns the failure if the model cannot free the slot."""
         del self._slots[slot]
         try:
             self._model.leave(slot)
-        except Exception as error:
-            # The request still gets its answer. A broken slot fails a later request.
-            checks.failure(error)
+        except (Exception, SystemExit) as error:
+            return checks.failure(error)
+        return None
 
     def _collect(self, wait=False):
         """Parses the lines in the inbox. With `wait` it first waits for a line."""

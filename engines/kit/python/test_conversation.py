@@ -10,7 +10,18 @@ import unittest.mock
 
 from engine_kit_conversation import END, Conversation, OutputClosed
 from engine_kit_wire import Failed, Framer
-from toy_engine import EXITS, FAILS, PUSHES_AFTER_END, RAISES, RUNS_OUT_OF_MEMORY, STOPS_EARLY, SlotsEngine, ToyEngine, ToyModel
+from toy_engine import (
+    EXITS,
+    FAILS,
+    PUSHES_AFTER_END,
+    RAISES,
+    RUNS_OUT_OF_MEMORY,
+    STAYS_IN_SLOT,
+    STOPS_EARLY,
+    SlotsEngine,
+    ToyEngine,
+    ToyModel,
+)
 
 MODEL = {"ORCHESTRATE_MODEL": "."}
 LOAD = {"type": "load", "model": "."}
@@ -418,18 +429,40 @@ class OverlappingRequests(unittest.TestCase):
         self.assertEqual([first["type"], loaded["type"], second["type"]], ["generated", "loaded", "generated"])
 
     def test_a_failed_step_fails_all_admitted_requests_and_a_failed_admission_only_one(self):
-        # After two tokens the second request has the id at which the toy raises.
-        *failures, after = converse(
-            {"id": 1, "prompt_ids": [50]},
-            {"id": 2, "prompt_ids": [RAISES - 2]},
-            {"id": 3, "prompt_ids": [50]},
-            engine=SlotsEngine(),
-        )
-        self.assertEqual([(failed["id"], failed["kind"]) for failed in failures], [(1, "internal"), (2, "internal")])
-        self.assertEqual((after["id"], after["type"]), (3, "generated"))
+        # After two tokens the second request has the id at which the toy raises, or ends its process.
+        for fault in (RAISES, EXITS):
+            *failures, after = converse(
+                {"id": 1, "prompt_ids": [50]},
+                {"id": 2, "prompt_ids": [fault - 2]},
+                {"id": 3, "prompt_ids": [50]},
+                engine=SlotsEngine(),
+            )
+            self.assertEqual([(failed["id"], failed["kind"]) for failed in failures], [(1, "internal"), (2, "internal")])
+            self.assertEqual((after["id"], after["type"]), (3, "generated"))
         refused, first = converse({"id": 1, "prompt_ids": [50]}, {"id": 2, "prompt_ids": [FAILS]}, engine=SlotsEngine())
         self.assertEqual((refused["id"], refused["kind"]), (2, "device"))
         self.assertEqual((first["id"], len(ids(first)[0])), (1, 32))
+
+    def test_the_next_iteration_of_a_request_begins_after_the_answers_to_others(self):
+        engine = SlotsEngine()
+        second, first = converse(
+            {"id": 1, "prompt_ids": [9], "max_new_tokens": 2, "iterations": 2},
+            {"id": 2, "prompt_ids": [50], "max_new_tokens": 2},
+            engine=engine,
+        )
+        self.assertEqual((second["id"], first["id"]), (2, 1))
+        # The kit reads the facts for each answer.
+        self.assertEqual(engine.calls[-6:], ["leave", "leave", "facts", "admit", "leave", "facts"])
+
+    def test_a_request_that_cannot_leave_its_slot_fails(self):
+        failed, after = converse(
+            {"id": 1, "prompt_ids": [STAYS_IN_SLOT - 2], "max_new_tokens": 2},
+            {"id": 2, "prompt_ids": [50]},
+            engine=SlotsEngine(),
+        )
+        self.assertEqual((failed["id"], failed["kind"]), (1, "internal"))
+        self.assertIn("RuntimeError: the slot is still in use", failed["message"])
+        self.assertEqual((after["id"], after["type"]), (2, "generated"))
 
     def test_a_cancel_frees_the_slot(self):
         conversation = TestConversation(SlotsEngine(), after_write=cancel_after(2))

@@ -32,7 +32,7 @@ class LazyEngine(SlotsEngine):
 
 class LazyModel(SlotsModel):
     def __init__(self, request, engine):
-        super().__init__(request, engine.taken_slots)
+        super().__init__(request, engine)
         self._engine, self._is_open = engine, False
 
     def encode(self, text):

@@ -9,6 +9,8 @@ BOS, EOS, VOCABULARY = 1, 2, 300
 
 # Each id, as the first id of a prompt, selects a behaviour of the toy.
 RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, PUSHES_AFTER_END, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
+# A request whose last token has this id cannot leave its slot.
+STAYS_IN_SLOT = 280
 
 
 class ToyEngine(engine_kit.Engine):
@@ -97,23 +99,29 @@ class ToyModel(engine_kit.Model):
 
 
 class SlotsEngine(ToyEngine):
-    """Like `ToyEngine`, but advances two requests at once. `taken_slots` counts the taken slots after each admission."""
+    """Like `ToyEngine`, but advances two requests at once. `taken_slots` counts the taken slots after each admission, and
+    `calls` names the calls of `admit`, `leave` and `facts`."""
 
     def __init__(self):
         super().__init__(concurrency=2)
-        self.taken_slots = []
+        self.taken_slots, self.calls = [], []
 
     def load(self, request, phases):
-        return SlotsModel(request, self.taken_slots)
+        return SlotsModel(request, self)
 
 
 class SlotsModel(ToyModel):
-    def __init__(self, request, taken_slots):
+    def __init__(self, request, engine):
         super().__init__(request)
-        self._slots, self._taken_slots = {}, taken_slots
+        self._slots, self._taken_slots, self._calls = {}, engine.taken_slots, engine.calls
+
+    def facts(self):
+        self._calls.append("facts")
+        return super().facts()
 
     def admit(self, slot, job):
         assert slot not in self._slots
+        self._calls.append("admit")
         if job.prompts[0][0] == FAILS:
             raise engine_kit.Failed("device", "the device has no free memory")
         self._slots[slot] = [prompt[-1] for prompt in job.prompts]
@@ -128,7 +136,9 @@ class SlotsModel(ToyModel):
                     tokens[slot].push(sequence, last_ids[sequence])
 
     def leave(self, slot):
-        del self._slots[slot]
+        self._calls.append("leave")
+        if STAYS_IN_SLOT in self._slots.pop(slot):
+            raise RuntimeError("the slot is still in use")
 
 
 def act_on_special_id(id):
