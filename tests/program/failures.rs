@@ -119,6 +119,11 @@ fn engine_that_hangs_during_samples_keeps_its_earlier_samples() {
 }
 
 #[test]
+fn engine_that_sends_progress_without_end_during_samples_times_out() {
+    assert_times_out("progress_without_end", "--at 6", "sample 2", "");
+}
+
+#[test]
 fn a_stopped_engine_times_out_with_a_message_that_says_so() {
     let run = assert_times_out("stops_at_sample", "--at 6", "sample 2", "");
     let message = run.record.failure_of("stops_at_sample")["message"].as_str().unwrap();

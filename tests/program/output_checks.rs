@@ -104,6 +104,7 @@ fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
         ("eager", "--score-offset 9.5"),
         ("broken", "--fault fails_in_load"),
         ("brittle", "--fault exits_at_sample"),
+        ("lost", "--fault exits_after_failed_score"),
         ("sound", ""),
     ]);
     let short = run.assert_failed("short", "protocol", "output check");
@@ -118,6 +119,8 @@ fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
         ["exited at output check: ended with exit code 3 before it answered"]
     );
     run.assert_failed("brittle", "exited", "warm-up 1");
+    let reasons = run.unchecked_reasons("lost");
+    assert!(reasons.iter().any(|it| it.ends_with("ended with exit code 3 after `failed`")), "{reasons:?}");
     run.assert_measured("sound");
 }
 

@@ -73,10 +73,10 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
     }
 }
 
-/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`, ` (not significant among all)`.
+/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`, ` (not significant after Holm's correction)`.
 fn why_inconclusive(compared: &Compared) -> String {
     compared.pair.comparison().map_or_else(String::new, |comparison| match comparison.obstacle() {
-        Some(Obstacle::ManyComparisons { .. }) => " (not significant among all)".into(),
+        Some(Obstacle::ManyComparisons { .. }) => " (not significant after Holm's correction)".into(),
         _ if excludes_one(comparison) => {
             format!(" (noise {})", stats::noise(comparison.decision.thresholds.difference()))
         }
@@ -91,6 +91,24 @@ fn excludes_one(comparison: &Comparison) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::specimen::{BEACON, ORIGINAL, measured};
+    use crate::report::run_report::Report;
+    use crate::report::tests::decoding;
+
+    #[test]
+    fn an_inconclusive_comparison_names_the_noise_or_the_correction() {
+        let engines = decoding(&["patient-original", "beacon"]);
+        let report = Report::of(&measured(&engines, &[ORIGINAL, BEACON]));
+        let mut pair = report.verdicts.against_reference.iter().find(|it| it.is_headline).unwrap().clone();
+        let mut text = |lost_to_correction: bool| {
+            let decision = &mut pair.result.as_mut().unwrap().decision;
+            decision.verdict = Some(Verdict::Inconclusive);
+            decision.lost_to_correction = lost_to_correction;
+            comparison(&Compared::as_stored(&pair), Some("reed"), true)
+        };
+        assert!(text(false).contains("] (noise ±"), "{}", text(false));
+        assert!(text(true).ends_with("] (not significant after Holm's correction)"), "{}", text(true));
+    }
 
     #[test]
     fn a_ratio_has_two_or_three_digits() {

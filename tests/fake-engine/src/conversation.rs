@@ -120,6 +120,10 @@ impl Conversation {
             "hello" => self.send(&answer::hello(&script)),
             "load" => self.load(read_at, request),
             "score" if has(&script, "hangs_in_score") => fault::hang("in score"),
+            "score" if has(&script, "exits_after_failed_score") => {
+                self.fail(request, "device", "the device was lost");
+                fault::exit(&script, "fake: error: the device was lost\n");
+            }
             "score" => self.score(read_at, request),
             "facts" => self.send(&answer::facts(&script)),
             "shutdown" if has(&script, "ignores_shutdown") || has(&script, "ignores_sigterm") => {
@@ -183,7 +187,12 @@ impl Conversation {
         let (id, open) = (parsed.id.to_string(), self.open.clone());
         let overlaps = !parsed.id.is_null() && script.value("capabilities")["concurrency"].as_u64() > Some(1);
         let launch = self.launch;
+        // The protocol allows a load any number of `progress`.
+        let never_answers = !must_load && has(&script, "progress_without_end");
         let work = move || {
+            if never_answers {
+                fault::send_progress_without_end();
+            }
             let is_cancelled = || open.is_cancelled(&id);
             let context = generate::Context {
                 script: &script,

@@ -30,8 +30,9 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("fails_in_load", "answers load with `failed` of kind `model`"),
     ("slow_progress", "loads for at least 2 s and sends progress every 50 ms"),
     ("hangs_in_generate", "never answers generate"),
-    ("progress_without_end", "sends progress every 50 ms and never answers generate"),
+    ("progress_without_end", "once it has loaded, sends progress every 50 ms and never answers generate"),
     ("hangs_in_score", "never answers score"),
+    ("exits_after_failed_score", "answers score with `failed` and exits with `exit_code`"),
     ("exits_at_sample", "writes a line on stderr and exits with `exit_code` instead of answering"),
     ("killed_at_sample", "ends by `signal` instead of answering"),
     ("aborts_at_sample", "ends by SIGABRT instead of answering"),
@@ -145,12 +146,6 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, Strin
     if has(script, "hangs_in_generate") {
         hang("in generate");
     }
-    if has(script, "progress_without_end") {
-        loop {
-            print("{\"type\":\"progress\",\"phase\":\"pretend\"}\n");
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-    }
     if has(script, "fills_folder") {
         fill_folder(script);
     }
@@ -203,6 +198,13 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, Strin
     ];
     let mut failures = failures.into_iter().filter(|(fault, ..)| has(script, fault));
     failures.next().map(|(_, kind, message)| (kind, message))
+}
+
+pub fn send_progress_without_end() -> ! {
+    loop {
+        print("{\"type\":\"progress\",\"phase\":\"pretend\"}\n");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
 }
 
 fn write_endless_line() -> ! {

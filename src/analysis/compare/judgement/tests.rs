@@ -259,6 +259,20 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
     );
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
+    assert_eq!(decode.comparison().unwrap().threshold_source, "smallest threshold");
+    let calibrated = |floor: f64| CalibratedFloor {
+        configuration: 1,
+        workload: "decode".into(),
+        metric: crate::plan::MetricId::DECODE_RATE,
+        paired: NoiseFloor::of(&[floor; 20]).unwrap(),
+        between: None,
+        since: "2026-01-01T00:00:00Z".into(),
+    };
+    for (floor, source) in [(0.3, "calibration"), (0.001, "smallest threshold")] {
+        record.header.noise_floors = vec![calibrated(floor)];
+        let judgement = judge_within(&record, SeverityThresholds::default());
+        assert_eq!(headline(&judgement).comparison().unwrap().threshold_source, source);
+    }
 }
 
 /// A record in which the scores of the engine differ from the verifier's by `difference` nats.
