@@ -2,33 +2,51 @@
 //! variables of `src/commands/version.rs`.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn main() {
-    let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    let engines = Path::new(&root).join("engines");
-    println!("cargo::rerun-if-changed={}", engines.display());
-    let mut folders: Vec<_> =
-        std::fs::read_dir(&engines).into_iter().flatten().flatten().map(|it| it.path()).collect();
-    folders.sort();
+    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let mut table = String::from("&[\n");
-    for folder in folders.iter().filter(|folder| folder.join("engine.toml").is_file()) {
-        let manifest = folder.join("engine.toml");
-        println!("cargo::rerun-if-changed={}", manifest.display());
+    for (manifest, files) in manifests(&root) {
         write!(table, "    (include_str!({manifest:?}), &[").expect("writing never fails");
-        for name in named_files(&manifest) {
-            let file = folder.join(&name);
-            if file.is_file() {
-                println!("cargo::rerun-if-changed={}", file.display());
-                write!(table, "({name:?}, include_str!({file:?})), ").expect("writing never fails");
-            }
+        for (name, file) in files {
+            write!(table, "({name:?}, include_str!({file:?})), ").expect("writing never fails");
         }
         table.push_str("]),\n");
     }
     table.push(']');
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
     std::fs::write(Path::new(&out).join("manifests.rs"), table).expect("cargo's own folder can be written");
-    set_version(Path::new(&root));
+    for path in watched(&root) {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+    set_version(&root);
+}
+
+/// The files that a manifest names, by these names.
+type NamedFiles = Vec<(String, PathBuf)>;
+
+/// Each engine's manifest, with the files that it names and that exist.
+fn manifests(root: &Path) -> Vec<(PathBuf, NamedFiles)> {
+    let folders = std::fs::read_dir(root.join("engines")).into_iter().flatten().flatten();
+    let mut manifests: Vec<_> = folders.map(|folder| folder.path().join("engine.toml")).collect();
+    manifests.retain(|manifest| manifest.is_file());
+    manifests.sort();
+    let with_files = |manifest: PathBuf| {
+        let files = named_files(&manifest).into_iter().map(|name| (manifest.with_file_name(&name), name));
+        let files = files.filter(|(file, _)| file.is_file()).map(|(file, name)| (name, file)).collect();
+        (manifest, files)
+    };
+    manifests.into_iter().map(with_files).collect()
+}
+
+/// The paths whose change runs this script again. Cargo watches a folder with all of its files, so `engines` is not among them:
+/// each change of an engine's source would compile the program again. A new engine changes `Cargo.toml`.
+pub fn watched(root: &Path) -> Vec<PathBuf> {
+    let embedded = manifests(root).into_iter().flat_map(|(manifest, files)| {
+        std::iter::once(manifest).chain(files.into_iter().map(|(_, file)| file))
+    });
+    embedded.chain(SOURCES.iter().map(|source| root.join(source))).collect()
 }
 
 /// The files and folders that the program is built from, besides the manifests. A test compares them with its dependencies.
@@ -48,9 +66,6 @@ pub const SOURCES: &[&str] = &[
 /// this takes a minute in release. So the script runs when the sources change, and the program is compiled then anyway. A
 /// commit alone starts it in one case: a release build had uncommitted changes, and would name no commit exactly.
 fn set_version(root: &Path) {
-    for source in SOURCES {
-        println!("cargo::rerun-if-changed={}", root.join(source).display());
-    }
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     println!("cargo::rustc-env=BUILD_TARGET={}", variable("TARGET"));
     println!("cargo::rustc-env=BUILD_TARGET_FEATURES={}", variable("CARGO_CFG_TARGET_FEATURE"));

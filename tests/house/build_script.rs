@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::support::tree::engine_folders;
 use crate::support::workspace::Workspace;
 use crate::support::{Scratch, command, root};
 
@@ -68,5 +69,17 @@ fn the_build_script_watches_every_crate_that_the_program_is_built_from() {
     assert!(folders.len() > 5 && missing.is_empty(), "add these folders to SOURCES of build.rs: {missing:?}");
     for source in script::SOURCES {
         assert!(root().join(source).exists(), "SOURCES of build.rs has `{source}`, which does not exist");
+    }
+}
+
+#[test]
+fn a_change_of_an_engines_source_does_not_compile_the_program_again() {
+    let watched = script::watched(&root());
+    let manifests = watched.iter().filter(|path| path.ends_with("engine.toml")).count();
+    assert_eq!(manifests, engine_folders().len(), "{watched:?}");
+    for folder in engine_folders() {
+        let source = root().join("engines").join(&folder).join("src/main.rs");
+        let watching = watched.iter().find(|path| source.starts_with(path));
+        assert_eq!(watching, None, "build.rs watches the source of `{folder}`");
     }
 }
