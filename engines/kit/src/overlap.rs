@@ -122,7 +122,8 @@ impl<E: Engine> Server<E> {
         self.end_finished();
     }
 
-    /// Ends all finished iterations first, then answers: writing one request's answer must not count in another's time.
+    /// Ends all finished iterations first, then answers, then begins the next iterations: writing one request's answer must not
+    /// count in the time of another iteration that begins or ends here.
     fn end_finished(&mut self) {
         let mut ended = Vec::new();
         for slot in 0..self.overlap.runs.len() {
@@ -136,12 +137,17 @@ impl<E: Engine> Server<E> {
                 ended.push((slot, run, outcome));
             }
         }
+        let mut unfinished = Vec::new();
         for (slot, run, outcome) in ended {
             let leave_result = self.leave(slot);
             match outcome.map_err(CallError::from).and(leave_result) {
+                Ok(()) if !run.is_over() => unfinished.push((slot, run)),
                 Ok(()) => self.begin(slot, run),
                 Err(error) => self.fail(run, error),
             }
+        }
+        for (slot, run) in unfinished {
+            self.begin(slot, run);
         }
     }
 

@@ -72,6 +72,19 @@ fn requests_with_ids_overlap_and_a_free_slot_is_used_at_once() {
 }
 
 #[test]
+fn the_next_iteration_of_a_request_begins_after_the_answers_to_others() {
+    let lines = [
+        r#"{"id":1,"prompt_ids":[5],"max_new_tokens":2,"iterations":2}"#,
+        r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
+    ];
+    let session = converse(Toy::overlapping(), environment("after-answers"), lines.join("\n"));
+    assert_eq!(answered_ids(&session.messages), [numeric_id(2), numeric_id(1)]);
+    let log: Vec<_> = session.log.iter().skip(1).map(String::as_str).collect();
+    let second_iteration = ["leave 0", "leave 1", "admit 0 [[5]]", "step 1", "step 1", "leave 0", "drop"];
+    assert!(log.ends_with(&second_iteration), "{log:?}");
+}
+
+#[test]
 fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap() {
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3}"#,
