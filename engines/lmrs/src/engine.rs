@@ -104,7 +104,7 @@ impl Engine for Lmrs {
             weights_dtype: Some(weights.format().name.into()),
             compute_dtype: Some(compute_dtype(level, &weights).into()),
             kv_dtype: Some(if kv_dtype == KvDtype::F32 { "f32" } else { "f16" }.into()),
-            threads: Some(to_u32(pool.threads())),
+            threads: Some(to_u32(pool.started_threads())),
             context_tokens: Some(to_u32(context)),
             use_cache: Some(true),
             prefix_cache: Some(false),

@@ -127,12 +127,17 @@ impl Pool {
         Self { shared, workers, run_lock: Mutex::default(), _pinned: pinned }
     }
 
-    /// The number of threads, which may be less than requested. Threads that the system refused to start are counted too.
+    /// The number of shares of the work: a thread each, unless the system refused to start some. It may be less than requested.
     pub fn threads(&self) -> usize {
         self.shared.shares.len()
     }
 
-    /// Calls `work(thread)` once for each number below `threads`, several at a time, and returns when all have returned. A
+    /// The number of threads that the system has started, with the caller.
+    pub fn started_threads(&self) -> usize {
+        1 + self.workers.len()
+    }
+
+    /// Calls `work(thread)` once for each number below `threads()`, several at a time, and returns when all have returned. A
     /// panic in a call reaches the caller. A nested or simultaneous call of `run` does its work on the calling thread.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
         let _run_lock = match self.run_lock.try_lock() {

@@ -75,10 +75,13 @@ fn a_batch_gives_the_ids_of_single_prompts_with_and_without_an_eos() {
         Some(end) => ids[..=end].to_vec(),
         None => ids.clone(),
     };
-    assert_eq!(
-        generate(&mut model, &job(&prompts, 20), &[eos]),
-        expected.iter().map(until_eos).collect::<Vec<_>>()
-    );
+    let expected: Vec<_> = expected.iter().map(until_eos).collect();
+    model.decoder.passes.clear();
+    assert_eq!(generate(&mut model, &job(&prompts, 20), &[eos]), expected);
+    let rows: usize = model.decoder.passes.iter().flatten().sum();
+    let needed = |(prompt, ids): (&Vec<u32>, &Vec<u32>)| prompt.len() + ids.len() - 1;
+    let all_needed: usize = prompts.iter().zip(&expected).map(needed).sum();
+    assert_eq!(rows, all_needed, "a sequence that has ended takes no more rows");
     assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= MAX_PASS_ROWS));
 }
 

@@ -76,6 +76,20 @@ fn nested_work_runs_on_the_calling_thread() {
 }
 
 #[test]
+fn threads_that_the_system_refused_are_not_counted_and_their_work_is_done() {
+    let pool = Pool {
+        shared: Arc::new(Shared::new(4)),
+        workers: Vec::new(),
+        run_lock: Mutex::default(),
+        _pinned: None,
+    };
+    assert_eq!((pool.started_threads(), Pool::start(4, None).started_threads()), (1, 4));
+    let done = AtomicUsize::new(0);
+    pool.run(&|_| drop(done.fetch_add(1, Ordering::Relaxed)));
+    assert_eq!(done.into_inner(), 4);
+}
+
+#[test]
 fn callers_on_several_threads_each_get_all_of_their_work_done() {
     for pool in pools() {
         let sum = AtomicUsize::new(0);
