@@ -75,6 +75,19 @@ fn gpt2_heads_that_do_not_add_up_to_the_hidden_size_are_refused() {
 }
 
 #[test]
+fn only_models_with_rotation_need_an_even_head_size() {
+    let mut odd_gpt2 = gpt2();
+    odd_gpt2["n_embd"] = json!(6);
+    let tensors = tensors_of(&odd_gpt2);
+    let parts = ModelFolder::open(write("odd-gpt2", &odd_gpt2, &tensors)).unwrap().parts();
+    assert_eq!(parts.unwrap().len(), tensors.len());
+    let mut odd_llama = tiny::config();
+    odd_llama["head_dim"] = json!(3);
+    let error = error_of(&write("odd-llama", &odd_llama, &tensors_of(&tiny::config())));
+    assert!(error.contains("rotation requires an even head size, found 3"), "{error}");
+}
+
+#[test]
 fn a_missing_tensor_is_reported_with_the_config_that_requires_it() {
     let mut tensors = tensors_of(&tiny::config());
     tensors.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");

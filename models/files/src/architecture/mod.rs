@@ -115,8 +115,9 @@ impl Architecture {
             "{heads} heads do not divide into {kv_heads} key-value heads"
         );
         let parts = (self.parts)(config)?;
+        let has_rotation = !parts.iter().any(|part| part.component == Component::Positions);
         ensure!(
-            config.head_dim.is_multiple_of(2),
+            !has_rotation || config.head_dim.is_multiple_of(2),
             "rotation requires an even head size, found {}",
             config.head_dim
         );
