@@ -111,6 +111,16 @@ pub fn classified_failure(text: &str, otherwise: FailureKind, message: String) -
     }
 }
 
+/// The message for a number beyond the GPUs that CUDA sees.
+#[cfg(any(feature = "cuda", test))]
+pub fn no_such_gpu(name: &str, count: usize) -> String {
+    match count {
+        0 => format!("no `{name}`: CUDA sees no GPU here"),
+        1 => format!("no `{name}`: CUDA sees 1 GPU here, `cuda:0`"),
+        _ => format!("no `{name}`: CUDA sees {count} GPUs here, the first is `cuda:0`"),
+    }
+}
+
 /// The failure for a GPU that the kernels were not compiled for.
 #[cfg(any(feature = "cuda", test))]
 pub fn wrong_capability(device: &str, name: &str, (major, minor): (u32, u32), arch: &str) -> Failed {
@@ -201,6 +211,14 @@ mod tests {
         assert!(
             failed.hint.unwrap().starts_with("CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda")
         );
+    }
+
+    #[test]
+    fn the_message_for_a_missing_gpu_counts_those_that_cuda_sees() {
+        assert_eq!(no_such_gpu("cuda:0", 0), "no `cuda:0`: CUDA sees no GPU here");
+        assert_eq!(no_such_gpu("cuda:1", 1), "no `cuda:1`: CUDA sees 1 GPU here, `cuda:0`");
+        let of_two = "no `cuda:2`: CUDA sees 2 GPUs here, the first is `cuda:0`";
+        assert_eq!(no_such_gpu("cuda:2", 2), of_two);
     }
 
     #[test]

@@ -37,8 +37,9 @@ pub fn open(number: usize) -> Result<Device, Failed> {
         failure::classified_failure(&text, FailureKind::Unavailable, format!("cannot open `{name}`: {text}"))
     };
     let count = CudaContext::device_count().map_err(|error| open_failure(error.to_string()))?;
-    if number >= usize::try_from(count).unwrap_or(0) {
-        let message = format!("no `{name}`: CUDA sees {count} GPUs here, the first is `cuda:0`");
+    let count = usize::try_from(count).unwrap_or(0);
+    if number >= count {
+        let message = failure::no_such_gpu(&name, count);
         return Err(
             Failed::new(FailureKind::Unavailable, message).hint("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")
         );
