@@ -58,7 +58,7 @@ def answer(request: dict) -> dict:
     # The cache is f32 and attention is not fused, so that neither adds a difference.
     model = Llama(
         request["model"], n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1, logits_all=True,
-        type_k=GGML_TYPE_F32, type_v=GGML_TYPE_F32, flash_attn=False, vocab_only=request.get("vocab_only", False),
+        type_k=GGML_TYPE_F32, type_v=GGML_TYPE_F32, flash_attn=False,
     )
     # With `add_bos` llama.cpp adds a BOS only if the file requests it.
     answers = {"ids": [model.tokenize(text.encode(), add_bos=True, special=True) for text in request.get("texts", [])]}
