@@ -40,7 +40,7 @@ pub struct FirstDifference {
     /// The engine's token; `None` if the engine's output ended.
     pub engine_token: Option<u32>,
     /// The verifier's token. Tokens of the engine after the verifier's last one are no difference.
-    pub verifier_token: Option<u32>,
+    pub verifier_token: u32,
     /// The measured sample with this text; `None` for the held-out prompt.
     #[serde(skip)]
     pub sample: Option<SampleKey>,
@@ -82,12 +82,12 @@ impl Greedy {
         self.texts += 1;
         self.compared += verifier.len();
         self.equal += equal;
-        if equal == verifier.len() {
+        let Some(&verifier_token) = verifier.get(equal) else {
             self.equal_cases.extend(sample.filter(|_| equal > 0).map(|(_, case, _)| case));
             return;
-        }
+        };
         self.differing += 1;
-        let (engine_token, verifier_token) = (engine.get(equal).copied(), verifier.get(equal).copied());
+        let engine_token = engine.get(equal).copied();
         let difference = FirstDifference { text, position: equal, engine_token, verifier_token, sample };
         if self.first.as_ref().is_none_or(|first| difference.position < first.position) {
             self.first = Some(difference.clone());

@@ -114,14 +114,13 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
             ),
         });
         if let Some(first) = &greedy.first {
-            let token =
-                |token: Option<u32>| token.map_or_else(|| "no token".into(), |id| format!("token {id}"));
+            let engine_token =
+                first.engine_token.map_or_else(|| "no token".into(), |id| format!("token {id}"));
             part.say(format!(
-                "The first difference is at position {} of {}: it gives {}, {verifier} gives {}.",
+                "The first difference is at position {} of {}: it gives {engine_token}, {verifier} gives token {}.",
                 first.position,
                 first.text.name(),
-                token(first.engine_token),
-                token(first.verifier_token)
+                first.verifier_token
             ));
         }
     }
