@@ -56,12 +56,7 @@ impl OutputChecks<'_, '_> {
 
     /// The hint for a check that had too little time, by an unknown amount.
     pub fn longer_budget_hint(&self) -> Option<String> {
-        self.budget_hint(f64::from(LONGER))
-    }
-
-    /// The hint for a check that needed this many times its time. Without a budget, no option gives it more.
-    pub fn budget_hint(&self, times: f64) -> Option<String> {
-        self.plan.extent.budget().map(|budget| format!("--budget {}", budget_text(budget.mul_f64(times))))
+        self.plan.extent.budget().map(|budget| format!("--budget {}", budget_text(budget * LONGER)))
     }
 
     pub fn add_unchecked_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {

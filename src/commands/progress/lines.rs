@@ -225,8 +225,7 @@ impl State {
                 add(ShownIn::UntilReport, format!("recorded in {record}"))
             }
             Event::RunFinished { record: None } => {
-                let why = "every engine refused what the command line selects";
-                add(ShownIn::Lasting, format!("no record: {why}"));
+                add(ShownIn::Lasting, "no record: the command line left nothing to measure".into());
             }
         }
         // These texts contain names and output of other programs.

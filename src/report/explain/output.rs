@@ -164,6 +164,8 @@ fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement
                     true => part.hint(format!("measure again with `{hint}`")),
                     false => part.hint(hint),
                 }
+            } else if missing.is_empty() && agreement.lacks_time() {
+                part.say("Next step: give the check more time. Its share of the time grows with `--budget`.");
             } else if missing.is_empty() && agreement.against != Against::Nothing {
                 part.say("Next step: its author removes the first reason.");
                 part.hint(format!("orchestrate check {}", planned.engine_argument()));

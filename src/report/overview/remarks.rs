@@ -42,7 +42,9 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     warnings.extend(why_no_verdicts(report));
     let labels = report.engines().map(|engine| &engine.label);
     let has_ratio = report.rows.iter().any(|row| report.verdicts.headline(row).is_some());
-    if !has_ratio && group_by_key(labels.map(|label| (label, ()))).len() > 1 && !report.rows.is_empty() {
+    // Without any result, the failures above say why.
+    let has_result = report.rows.iter().any(|row| row.failure.is_none());
+    if !has_ratio && has_result && group_by_key(labels.map(|label| (label, ()))).len() > 1 {
         warnings.push(why_no_ratios(report));
     }
     warnings.extend(report.warning_lines(|label| label.to_string()));
@@ -183,7 +185,7 @@ pub fn suggest_one_budget(lines: &mut [&mut String]) {
 /// Whether a ratio in the table of the best engines differs from the ratio of the shown values.
 pub fn has_inexact_ratio(best: &Table) -> bool {
     let mut cells = best.lines.iter().flat_map(|line| &line.cells);
-    cells.any(|cell| cell.contains(&format!("x{NOT_A_QUOTIENT}")))
+    cells.any(|cell| cell.contains(NOT_A_QUOTIENT))
 }
 
 /// The explanations of the words and marks that the table has, and the hints of configurations without results.
@@ -197,7 +199,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     let has_mark = |mark: &str| last_cells.iter().any(|cell| cell.contains(mark));
     let mut notes = Vec::new();
     if last_cells.iter().any(|cell| cell.starts_with("ref") || cell.contains('x')) {
-        notes.push(format!("vs ref: speed-up over `{}`; above 1 is better", report.reference));
+        notes.push(format!("vs ref: speed-up over `{}`", report.reference));
     }
     if has_mark(NOT_A_QUOTIENT) || is_marked_above {
         let why =

@@ -152,10 +152,12 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
         }
     } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {
         let hint = report.outputs.iter().find_map(|it| it.agreement.recorded_hint());
-        let hint = hint
-            .map_or("name an engine that runs the model in f32 with `--verifier ENGINE`".into(), |it| {
-                format!("`{it}`")
-            });
+        let lacks_time = report.outputs.iter().any(|it| it.agreement.lacks_time());
+        let hint = match hint {
+            Some(hint) => format!("`{hint}`"),
+            None if lacks_time => "give the output check more time with a longer `--budget`".into(),
+            None => "name an engine that runs the model in f32 with `--verifier ENGINE`".into(),
+        };
         return vec![format!(
             "use: no engine can be recommended, because no output is verified; hint: {hint}"
         )];
