@@ -143,14 +143,18 @@ impl Launched {
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,
-    /// The time per token in the slowest text.
+    /// The time per token in the slowest text. The first text counts only alone, because its request may read the weights from the
+    /// disk or compile kernels.
     per_token: Duration,
+    texts: usize,
 }
 
 impl Scoring {
     pub fn add(&mut self, tokens: usize, time: Duration) {
+        let per_token = time / tokens.max(1) as u32;
+        self.per_token = if self.texts < 2 { per_token } else { self.per_token.max(per_token) };
         self.tokens += tokens;
-        self.per_token = self.per_token.max(time / tokens.max(1) as u32);
+        self.texts += 1;
     }
 
     /// The reason why a held-out text of this length is not scored. If the reason is the time, also how many times its time the
@@ -174,7 +178,7 @@ impl Scoring {
                 format!("no log-probabilities were requested: the {} of the check were over", time(total));
             return check_time.is_over().then_some((reason, Some(f64::from(LONGER))));
         }
-        let estimate = self.per_token.mul_f64(tokens as f64 * ATTENTION_FACTOR);
+        let estimate = self.estimate(tokens);
         let left = check_time.left();
         let is_too_long = check_time.is_over() || estimate > left;
         is_too_long.then(|| {
@@ -188,6 +192,11 @@ impl Scoring {
             );
             (reason, Some(times))
         })
+    }
+
+    /// The expected time of a text with this many tokens.
+    fn estimate(&self, tokens: usize) -> Duration {
+        self.per_token.mul_f64(tokens as f64 * ATTENTION_FACTOR)
     }
 
     pub fn so_far(&self) -> String {
@@ -280,6 +289,18 @@ mod tests {
         );
         let long = CheckTime::start(HOUR, Some(Instant::now() + HOUR));
         assert_eq!(long.necessary_request_limit(), MAX_REQUEST_TIME);
+    }
+
+    #[test]
+    fn a_first_text_that_waits_for_the_disk_does_not_predict_the_time_of_a_longer_one() {
+        let [slow, fast] = [19, 1].map(Duration::from_secs);
+        let after = |times: &[Duration]| {
+            let mut scoring = Scoring::default();
+            times.iter().for_each(|&time| scoring.add(100, time));
+            scoring.estimate(1000)
+        };
+        assert_eq!(after(&[slow, fast]), after(&[fast]));
+        assert_eq!(after(&[fast, slow, fast]), after(&[slow]), "of the later texts, the slowest one counts");
     }
 
     #[test]
