@@ -16,7 +16,7 @@ use super::time_budget::TimeBudget;
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::blocking::off_thread;
-use crate::run::process::{Cause, EngineFailure, LaunchError, Stage};
+use crate::run::process::{Cause, EngineFailure, LaunchError, Stage, describe_exit};
 use crate::run::reference_answers;
 
 impl OutputChecks<'_, '_> {
@@ -236,7 +236,7 @@ impl OutputChecks<'_, '_> {
         // An engine that cannot go on sends `failed` and ends.
         match launched.conversation.process.wait(EXIT_GRACE).await {
             Some(status) => {
-                let cause = Cause::ExitedAfterFailed(status.to_string());
+                let cause = Cause::ExitedAfterFailed(describe_exit(status));
                 Err(launched.failure(Stage::OutputCheck, cause))
             }
             None => Ok(()),

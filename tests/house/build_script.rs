@@ -74,7 +74,7 @@ fn the_build_script_watches_every_crate_that_the_program_is_built_from() {
 
 #[test]
 fn a_change_of_an_engines_source_does_not_compile_the_program_again() {
-    let watched = script::watched(&root());
+    let watched = script::watched(root());
     let manifests = watched.iter().filter(|path| path.ends_with("engine.toml")).count();
     assert_eq!(manifests, engine_folders().len(), "{watched:?}");
     for folder in engine_folders() {

@@ -328,7 +328,7 @@ impl Conversation {
     async fn cause_of_end(&mut self) -> Cause {
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => library::loader_failure(status, &self.process.stderr())
-                .unwrap_or_else(|| Cause::Exited(describe(status))),
+                .unwrap_or_else(|| Cause::Exited(describe_exit(status))),
             None => Cause::Protocol("closed its stdout and kept running".into()),
         }
     }
@@ -342,7 +342,7 @@ async fn check_folder(folder: &Path) -> Result<(), Cause> {
 }
 
 /// `exit code 3`, or the signal with its name.
-fn describe(status: std::process::ExitStatus) -> String {
+pub fn describe_exit(status: std::process::ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("exit code {code}"),
         // `signal: 6 (SIGABRT) (core dumped)`: the standard library knows the names of signals.

@@ -13,7 +13,9 @@ mod variables;
 pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
 pub use containment::end_descendants;
-pub use conversation::{Answer, Conversation, Deadlines, Hello, LINE_TOO_LONG, MAX_STRAY_LINES};
+pub use conversation::{
+    Answer, Conversation, Deadlines, Hello, LINE_TOO_LONG, MAX_STRAY_LINES, describe_exit,
+};
 pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};
 pub use start_error::why_not_started;

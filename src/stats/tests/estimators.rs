@@ -4,7 +4,6 @@ use super::noise::{Machine, Noise};
 use crate::median;
 
 const BLOCKS: usize = 5;
-pub const NAMES: [&str; 2] = ["paired rounds", "medians"];
 
 /// The root mean square of the error of each estimator, as a share of the true ratio.
 pub fn errors(rounds_at_one_speed: f64, true_ratio: f64, experiments: usize) -> [f64; 2] {

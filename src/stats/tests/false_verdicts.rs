@@ -24,6 +24,11 @@ pub enum FloorSource {
     Calibration,
 }
 
+/// The highest of the known noise floors, as an experiment and a comparison of records select it.
+fn highest(floors: [Option<NoiseFloor>; 2]) -> Option<NoiseFloor> {
+    floors.into_iter().flatten().max_by(|a, b| a.log_ratio().total_cmp(&b.log_ratio()))
+}
+
 /// The share of experiments with each verdict: faster, slower, same, inconclusive. `scale` is the deviation of a block, divided
 /// by the half width that the rule demands; `shift` is the true log ratio.
 pub fn verdicts(noise: Noise, scale: f64, source: FloorSource, shift: f64, experiments: u32) -> [f64; 4] {
@@ -46,10 +51,8 @@ pub fn verdicts_under(
             .filter(|_| source != FloorSource::Nothing);
         let stored_floor =
             if source == FloorSource::Calibration { NoiseFloor::of(&more_blocks(40)) } else { None };
-        let verdict = Verdict::of(
-            &interval,
-            VerdictThresholds::above_floor(NoiseFloor::highest([stored_floor, twin_floor])),
-        );
+        let verdict =
+            Verdict::of(&interval, VerdictThresholds::above_floor(highest([stored_floor, twin_floor])));
         counts[verdict as usize] += 1;
     }
     counts.map(|count| f64::from(count) / f64::from(experiments))
@@ -82,8 +85,7 @@ pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
         let (earlier, later) = (run(), run());
         let evidence = Evidence::of_difference(&later, &earlier, Design::Interim);
         let Some(interval) = evidence.and_then(|it| it.interval_of_enough_blocks()) else { continue };
-        let floor_of_runs =
-            NoiseFloor::highest([&earlier, &later].map(|levels| NoiseFloor::between_blocks(levels)));
+        let floor_of_runs = highest([&earlier, &later].map(|levels| NoiseFloor::between_blocks(levels)));
         for (count, floor) in false_verdicts.iter_mut().zip([None, floor_of_runs]) {
             *count +=
                 u32::from(Verdict::of(&interval, VerdictThresholds::above_floor(floor)).is_a_difference());
