@@ -152,7 +152,8 @@ impl OutputChecks<'_, '_> {
             let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
             // A tenth of a budget is for this check.
             let longer = check_time.total * TOKEN_CHECK_DIVISOR * LONGER;
-            let hint = self.longer_budget_hint().unwrap_or_else(|| format!("--budget {}", budget_text(longer)));
+            let hint =
+                self.longer_budget_hint().unwrap_or_else(|| format!("--budget {}", budget_text(longer)));
             self.add_unchecked_model(model, reason, Some(hint))?;
         }
         Ok(Ok(()))
