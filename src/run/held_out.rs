@@ -11,8 +11,7 @@ use super::journal::Event;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
 use super::memory_groups::memory_shortage;
-use super::schedule::{Schedule, budget_text};
-use super::time_budget::TimeBudget;
+use super::schedule::Schedule;
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::blocking::off_thread;
@@ -156,10 +155,7 @@ impl OutputChecks<'_, '_> {
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
             if let Some((reason, times)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
-                let configurations = self.plan.measured().len();
-                let sufficient =
-                    |times| TimeBudget::of(self.plan).sufficient_for_checks(configurations, times);
-                let hint = times.map(|times| format!("--budget {}", budget_text(sufficient(times))));
+                let hint = times.map(|times| self.budget_hint(times));
                 return Ok(self.add_unchecked(configuration, reason, hint)?);
             }
             match launched.score(ids, check_time.request_limit()).await {

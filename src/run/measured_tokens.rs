@@ -11,7 +11,7 @@ use super::checks::{CheckTime, OutputChecks, is_invalid_answer};
 use super::journal::Event;
 use super::launch::Launched;
 use super::memory_groups::memory_shortage;
-use super::schedule::{LONGER, Schedule, budget_text};
+use super::schedule::Schedule;
 use super::time_budget::TOKEN_CHECK_DIVISOR;
 use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samples};
 use crate::plan::prompts;
@@ -147,14 +147,13 @@ impl OutputChecks<'_, '_> {
         }
         if left_out > 0 {
             let seconds = check_time.total.as_secs();
+            let is_refused = last_refusal.is_some();
             let reason = last_refusal.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
             let total = unverified_samples.len();
             let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
-            // A tenth of a budget is for this check.
-            let longer = check_time.total * TOKEN_CHECK_DIVISOR * LONGER;
-            let hint =
-                self.longer_budget_hint().unwrap_or_else(|| format!("--budget {}", budget_text(longer)));
-            self.add_unchecked_model(model, reason, Some(hint))?;
+            // If the verifier refused a request, more time does not help.
+            let hint = if is_refused { None } else { self.longer_budget_hint() };
+            self.add_unchecked_model(model, reason, hint)?;
         }
         Ok(Ok(()))
     }

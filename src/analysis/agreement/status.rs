@@ -61,18 +61,6 @@ impl Agreement {
         self.reasons.iter().find_map(|reason| reason.split_once("(hint: ")?.1.strip_suffix(')'))
     }
 
-    /// Whether a check had too little time. Then a longer budget helps, and a change of the engine does not.
-    pub fn lacks_time(&self) -> bool {
-        const SIGNS: [&str; 5] = [
-            "of the check are left",
-            "of the check were over",
-            "the check was limited to",
-            "the end of the check",
-            "budget leaves no time",
-        ];
-        self.reasons.iter().any(|reason| SIGNS.iter().any(|sign| reason.contains(sign)))
-    }
-
     /// The root mean square of the differences from the verifier's log-probabilities, per token.
     pub fn rms(&self) -> Option<f64> {
         self.scores.as_ref().map(|scores| scores.rms)

@@ -152,10 +152,8 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
         }
     } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {
         let hint = report.outputs.iter().find_map(|it| it.agreement.recorded_hint());
-        let lacks_time = report.outputs.iter().any(|it| it.agreement.lacks_time());
         let hint = match hint {
             Some(hint) => format!("`{hint}`"),
-            None if lacks_time => "give the output check more time with a longer `--budget`".into(),
             None => "name an engine that runs the model in f32 with `--verifier ENGINE`".into(),
         };
         return vec![format!(
