@@ -177,6 +177,10 @@ fn fit_cells(mut table: Table, limit: usize) -> Table {
             *title = wrap(title, max_width, "").join("\n");
         }
         let wrapped = table.columns[index].overflow == Overflow::Wrapped;
+        if wrapped {
+            let title = table.columns[index].title.lines().flat_map(|line| wrap(line, max_width, "  "));
+            table.columns[index].title = title.collect::<Vec<_>>().join("\n");
+        }
         for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
             let wrap_line = |line| tone::continued(wrap(line, max_width, "  "));
             *cell = match wrapped {

@@ -159,7 +159,8 @@ pub fn times(ratio: f64, kind: MetricKind) -> String {
 
 /// The same with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
 pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
-    let is_inverse = ratio < 1.0;
+    // A ratio that is printed as 1.00 has no sign.
+    let is_inverse = ratio.recip() >= 1.005;
     let ratio_of = |ratio: f64| if is_inverse { ratio.recip() } else { ratio };
     let write = |ratio: f64| match ratio_of(ratio) {
         ratio if ratio > MAX_MULTIPLE => format!("over {MAX_MULTIPLE}"),

@@ -18,13 +18,14 @@ pub fn table(overview: &Overview) -> Option<Table> {
     if lines.is_empty() {
         return None;
     }
+    let reference = shorten_start(&overview.report.reference, MAX_LABEL_WIDTH);
     let text = |title: String, keep| Column { keep, ..Column::named(&title) };
     let columns = vec![
         text("best".into(), Keep::Always),
         text("engine".into(), Keep::Always),
         Column { is_text: false, ..Column::named("result") },
         Column { overflow: Overflow::Wrapped, ..text("against the next best".into(), Keep::Always) },
-        Column { overflow: Overflow::Stacked, ..text("against the reference".into(), Keep::Always) },
+        Column { overflow: Overflow::Stacked, ..text(format!("against {reference}"), Keep::Always) },
     ];
     let mut table = Table { columns, lines, gap: 3, ..Table::default() };
     // Without a next best, or where the reference is always the best or the next best, a column says nothing.
@@ -86,8 +87,7 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
             let mut rows = report.rows.iter();
             let reference = rows.find(|it| it.is_reference() && it.case.label == best.case.label);
             let is_quotient = reference.is_none_or(|reference| is_quotient(reference, &compared));
-            let name = shorten_start(&report.reference, MAX_LABEL_WIDTH);
-            toned(&compared, &comparison(&compared, Some(&name), is_quotient))
+            toned(&compared, &comparison(&compared, None, is_quotient))
         }
         None if best.is_reference() => IS_REFERENCE.into(),
         None => String::new(),

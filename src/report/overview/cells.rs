@@ -8,6 +8,8 @@ use crate::text::significant_digits;
 
 /// An interval whose half width is a larger share of its ratio supports two digits of the ratio, not three.
 const MAX_SHARE_OF_THREE_DIGITS: f64 = 0.005;
+/// The smallest ratio with its sign in words (`1.4x slower`) that has only two digits.
+const MIN_WITH_TWO_DIGITS: f64 = 1.1;
 
 /// The scale of a unit, which is the same in every record.
 pub fn scale(unit: Unit) -> Scale {
@@ -23,11 +25,17 @@ pub fn number_with_unit(value: f64, unit: Unit) -> String {
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
-/// A speed-up with the digits that its interval supports: `59x`, `1.15x slower`. `kind` names the sign of a ratio below 1.
+/// A speed-up with the digits that its interval supports: `59x`, `1.2x slower`. `kind` names the sign of a ratio below 1.
 pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
     let digits = digits(ratio, bounds);
+    // Two digits keep the column of ratios narrow. Small differences need more.
+    let of_inverse = if ratio.recip() < MIN_WITH_TWO_DIGITS { digits } else { 2 };
+    let inverse = significant_digits(ratio.recip(), of_inverse);
+    // A ratio that is printed as 1.0 has no sign.
+    let is_one = inverse.trim_end_matches(['0', '.']) == "1";
     match ratio < 1.0 {
-        true => format!("{}x {}", significant_digits(ratio.recip(), digits), worse(kind)),
+        true if is_one => format!("{inverse}x"),
+        true => format!("{inverse}x {}", worse(kind)),
         false => format!("{}x", significant_digits(ratio, digits)),
     }
 }
@@ -128,9 +136,10 @@ mod tests {
     fn a_ratio_below_one_has_its_sign_in_words() {
         let speed = |value, bounds| ratio(value, bounds, MetricKind::Speed);
         assert_eq!(speed(0.871, Some((0.6, 1.1))), "1.1x slower");
-        assert_eq!(speed(0.7, None), "1.43x slower");
-        assert_eq!(speed(0.00396, None), "253x slower");
-        assert_eq!(ratio(0.5, None, MetricKind::Amount), "2.00x more");
+        assert_eq!(speed(0.7, None), "1.4x slower");
+        assert_eq!(speed(0.00396, None), "250x slower");
+        assert_eq!(speed(0.999, None), "1.00x");
+        assert_eq!(ratio(0.5, None, MetricKind::Amount), "2.0x more");
         assert_eq!(interval(0.004, (0.002, 0.005), true), "[200, 500]");
     }
 

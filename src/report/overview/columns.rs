@@ -276,7 +276,7 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         return Tone::Dim.of("n/a");
     };
     let compared = Compared::as_stored(pair);
-    let text = ratio(value, None, pair.metric.kind());
+    let text = ratio(value, compared.bounds(), pair.metric.kind());
     let quotient_mark = if is_quotient(report.rows.iter(), row, value) { "" } else { NOT_A_QUOTIENT };
     let mark = format!("{quotient_mark}{}", contradicted_mark(row));
     match compared.verdict() {
@@ -303,6 +303,8 @@ pub fn sort(overview: &mut Overview, name: &str) -> bool {
         return true;
     }
     let columns = value_columns(overview);
+    // The ratios with the reference have the order of their workload.
+    let name = name.strip_suffix("vs ref").map_or(name, str::trim_end);
     let is_workload = |column: &ValueColumn| {
         let is_named = |label: &str| label == name || scenario_of(overview, label) == Some(name);
         column.workload.is_some_and(is_named) && is_headline(overview, column)

@@ -9,6 +9,7 @@ use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_YET_CHECKED};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{NoChecks, UNVERIFIED_HINT};
 use crate::analysis::metric::share::Absent;
+use crate::record::FailureKind;
 use crate::report::document::Table;
 use crate::report::grid::{more_rounds, why_no_ratios};
 use crate::report::ranking::Unranked;
@@ -272,7 +273,12 @@ fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
             .outputs
             .iter()
             .any(|output| output.engine == it.engine.label && output.agreement.is_wrong());
+        // An engine that cannot run here is explained in its row.
+        let cannot_run = it
+            .failure
+            .is_some_and(|it| matches!(it.kind, FailureKind::Unavailable | FailureKind::Unsupported));
         match (is_wrong, it.unranked) {
+            _ if cannot_run => 5,
             (true, _) | (_, Some(Unranked::Wrong)) => 0,
             (_, Some(Unranked::Contradicted)) => 1,
             _ if it.failure.is_some() || it.rows.iter().any(|row| row.failure.is_some()) => 2,

@@ -225,7 +225,7 @@ fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
     assert_eq!(conclusive, [("beacon", true), ("equal", true), ("noisy", false)]);
     let text = rendered(&record, "table", 200);
     let means = text.lines().find(|line| line.starts_with("geometric mean")).unwrap();
-    assert!(means.contains("`beacon` 10.0x,") && means.ends_with("x?"), "{means}");
+    assert!(means.contains("`beacon` 10.0x, `equal` 1.00x,") && means.ends_with('?'), "{means}");
     assert!(text.contains("; in a mean: one of its ratios is inconclusive\n"), "{text}");
 }
 
