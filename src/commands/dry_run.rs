@@ -50,7 +50,8 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
             (None, Some(Role::Verifier)) => "  (the verifier: only for output checks)".into(),
             (None, None) => String::new(),
         };
-        lines.push(format!("  {} on {}{note}", configuration.label, configuration.model.name));
+        let dtype = configuration.dtype.as_ref().map_or_else(String::new, |dtype| format!(" in {dtype}"));
+        lines.push(format!("  {} on {}{dtype}{note}", configuration.label, configuration.model.name));
     }
     lines.push(String::new());
     let mut listed = BTreeSet::new();
