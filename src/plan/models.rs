@@ -189,11 +189,10 @@ pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
     for model in models.iter().filter(|model| Path::new(&model.path).exists()) {
         let checked = ModelFolder::open(&model.path).and_then(|folder| folder.expect_architecture(expected));
         checked.map_err(|error| {
-            Usage(format!(
-                "model `{}`: {error:#}\nhint: orchestrate model info {}",
-                model.name,
-                pasteable(&[model.name.clone()])
-            ))
+            let is_embedded = model.name == model_files::embedded::NAME;
+            let argument = if is_embedded { &model.name } else { &model.path };
+            let hint = format!("orchestrate model info {}", pasteable(std::slice::from_ref(argument)));
+            Usage(format!("model `{}`: {error:#}\nhint: {hint}", model.name))
         })?;
     }
     Ok(())
