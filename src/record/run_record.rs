@@ -81,20 +81,8 @@ impl RunRecord {
         })
     }
 
-    /// Whether nothing was measured because of the command line: see `is_refused_by_engines` and `ran_out_of_time`.
-    pub fn is_refused(&self) -> bool {
-        self.is_refused_by_engines() || self.ran_out_of_time()
-    }
-
-    /// Whether the time budget ended before anything was measured. Engines that cannot run here change nothing.
-    pub fn ran_out_of_time(&self) -> bool {
-        let is_of_engine = |it: &Failure| !matches!(it.kind, FailureKind::NoTime | FailureKind::Unavailable);
-        let has_no_time = self.failures.iter().any(|it| it.kind == FailureKind::NoTime);
-        has_no_time && !self.failures.iter().any(is_of_engine) && self.measured().next().is_none()
-    }
-
     /// Whether nothing was measured because every engine refused what the command line selects, such as an option or a dtype.
-    fn is_refused_by_engines(&self) -> bool {
+    pub fn is_refused(&self) -> bool {
         let stages = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());
         let is_refusal = |it: &Failure| {
             matches!(it.kind, FailureKind::Unsupported | FailureKind::BadRequest) && stages.contains(&it.when)

@@ -66,7 +66,7 @@ impl<'a> Journal<'a> {
         self.recorder.path.display().to_string()
     }
 
-    /// Ends the record. It is removed if nothing was measured because of the command line.
+    /// Ends the record. It is removed if every engine refused what the command line selects.
     pub fn finish(&mut self, end: End) -> Result<()> {
         let is_kept = end != End::Finished || !self.record().is_refused();
         let record = is_kept.then(|| self.path());

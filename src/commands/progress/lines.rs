@@ -225,7 +225,8 @@ impl State {
                 add(ShownIn::UntilReport, format!("recorded in {record}"))
             }
             Event::RunFinished { record: None } => {
-                add(ShownIn::Lasting, "no record: the command line left nothing to measure".into());
+                let why = "every engine refused what the command line selects";
+                add(ShownIn::Lasting, format!("no record: {why}"));
             }
         }
         // These texts contain names and output of other programs.
