@@ -14,7 +14,6 @@ use super::launch::Launched;
 use super::launches::{Launches, end};
 use super::memory_groups::memory_shortage;
 use super::request::Requests;
-use crate::analysis::agreement::bounds::Precision;
 use crate::plan::prompts::Prompts;
 use crate::plan::prompts::dependent::{DependentPrompt, DependentPrompts, NextToken, stored_path};
 use crate::plan::{Model, Plan, Prompt, Verification};
@@ -30,6 +29,8 @@ const BUDGET_DIVISOR: u32 = 20;
 /// The number of prompts of each length, and how many of them must suffice for weights in 4 bits.
 const PROMPTS: usize = 8;
 const PROMPTS_FOR_4_BITS: usize = 3;
+/// The largest gap of a correct token in 4 bits, as in `analysis/agreement/bounds.rs`.
+const MARGIN_FOR_4_BITS: f64 = 4.0;
 /// So many prompts are enough, even if they do not suffice for weights in 4 bits.
 const MAX_FOUND: usize = 32;
 /// Fewer prompts prove nothing.
@@ -377,12 +378,13 @@ fn margin(logprob: f64) -> f64 {
 
 /// Whether no rounding to 4 bits explains another token.
 fn is_for_4_bits(next: &NextToken) -> bool {
-    next.margin > Precision::Bits4.bounds().worst_gap
+    next.margin > MARGIN_FOR_4_BITS
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::agreement::bounds::Precision;
 
     #[test]
     fn a_slow_verifier_has_a_quick_search_or_none() {
@@ -395,6 +397,9 @@ mod tests {
     #[test]
     fn a_margin_is_the_distance_to_all_other_tokens_together() {
         assert_eq!([0.6_f64.ln(), 0.75_f64.ln(), 0.0].map(margin), [0.4, 1.09, MAX_MARGIN]);
-        assert!(margin(MIN_LOGPROB) > Precision::Bits8.bounds().worst_gap);
+        let [for_8_bits, for_4_bits] =
+            [Precision::Bits8, Precision::Bits4].map(|precision| precision.bounds().worst_gap);
+        assert!(margin(MIN_LOGPROB) > for_8_bits);
+        assert_eq!(MARGIN_FOR_4_BITS, for_4_bits);
     }
 }
