@@ -2,15 +2,18 @@
 
 import argparse
 import json
+import math
 import os
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ENGINE, KIT = ROOT / "engines/llama-cpp", ROOT / "engines/kit/python"
+KIT = ROOT / "engines/kit/python"
+TIMED_WORKER = ROOT / "scripts/llama-cpp/timed-worker.py"
 
 # The engine's program, which converts models to GGUF.
 PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
@@ -21,15 +24,23 @@ DTYPES = "bf16,q8_0,q4_0,q4_k"
 # The allowed relative difference between the two rates.
 MAX_DIFFERENCE = 0.03
 
+# The two-sided 95 % quantiles of Student's t, by degrees of freedom; the last one is for more.
+T_QUANTILES = [
+    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
+    2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042, 2.042,
+]
+
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--dtypes", type=lambda names: names.split(","))
     parser.add_argument("--pin", action="store_true")
-    for name, default in (("threads", 2), ("prompt", 512), ("tokens", 128), ("rounds", 5)):
+    for name, default in (("threads", 2), ("prompt", 512), ("tokens", 128), ("rounds", 10)):
         parser.add_argument(f"--{name}", type=positive, default=default)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds: an interval needs 2 rounds or more")
     # The first call compiles llama-bench, so that a failure ends the script before any measurement.
     process = subprocess.run([str(BENCH), "--help"], stdout=subprocess.DEVNULL)
     if process.returncode != 0:
@@ -37,14 +48,24 @@ def main() -> int:
     pin_note = ", pinned" if options.pin else ""
     print(f"{options.model.name}, {options.threads} threads{pin_note}, {options.rounds} rounds")
     print(f"pp{options.prompt}: a prompt of {options.prompt} tokens; tg{options.tokens}: {options.tokens} decoded tokens")
-    print("medians of tokens per second; the ratio is the engine's rate divided by llama-bench's, round by round\n")
-    print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>9}   {'lowest':>7}{'highest':>9}", flush=True)
+    print("medians of tokens per second; the ratio is the engine's rate divided by llama-bench's: the geometric mean of the")
+    print("rounds' ratios, and its 95 % interval\n")
+    print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>8}   {'interval':<16}{'width':>8}", flush=True)
     different = []
     for dtype in requested_dtypes(options):
         different += compare(dtype, gguf_file(options.model, dtype), options)
     if different:
         print(f"error: rates differ by more than {MAX_DIFFERENCE:.0%}: {', '.join(different)}", file=sys.stderr)
     return 1 if different else 0
+
+
+def paired_ratio(ratios):
+    """The geometric mean of the rounds' ratios, and the ends of its 95 % interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    t = T_QUANTILES[min(len(logs) - 1, len(T_QUANTILES)) - 1]
+    half_width = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    return tuple(math.exp(mean + part * half_width) for part in (0, -1, 1))
 
 
 def positive(text):
@@ -87,16 +108,19 @@ def compare(dtype, file, options) -> list[str]:
                 rates[name][program].append(rate)
             text = "  ".join(f"{name} {rate:.2f}" for name, rate in round_rates.items())
             print(f"{dtype or file.name}, round {round + 1}, {program}: {text}", file=sys.stderr)
-    engine.end()
+    between_ns, token_ns = engine.end()
     different = []
     for name, by_program in rates.items():
         bench_rates, engine_rates = by_program["llama-bench"], by_program["engine"]
         ratios = [engine_rate / bench_rate for bench_rate, engine_rate in zip(bench_rates, engine_rates, strict=True)]
-        ratio, lowest, highest = statistics.median(ratios), min(ratios), max(ratios)
+        ratio, low, high = paired_ratio(ratios)
         medians = f"{statistics.median(bench_rates):>12.2f}{statistics.median(engine_rates):>10.2f}"
-        print(f"{dtype or '':<8}{name:<8}{medians}{ratio:>9.3f}   {lowest:>7.3f}{highest:>9.3f}", flush=True)
-        if not 1 - MAX_DIFFERENCE <= ratio <= 1 / (1 - MAX_DIFFERENCE):
+        interval = f"[{low:.3f}, {high:.3f}]"
+        print(f"{dtype or '':<8}{name:<8}{medians}{ratio:>8.3f}   {interval:<16}{100 * (high - low) / ratio:>6.1f} %", flush=True)
+        # No ratio of the interval is within the allowed difference.
+        if high < 1 - MAX_DIFFERENCE or low > 1 + MAX_DIFFERENCE:
             different.append(f"{dtype or file.name} {name}")
+    print(f"{'':<16}between tokens, outside of llama.cpp: {between_ns / 1e3:.0f} of {token_ns / 1e3:,.0f} µs for each token", flush=True)
     return different
 
 
@@ -118,7 +142,10 @@ class Engine:
 
     def __init__(self, file, options):
         self.options = options
-        command = [sys.executable, "-s", str(ENGINE / "worker.py")]
+        self.folder = tempfile.TemporaryDirectory()
+        self.calls = Path(self.folder.name) / "calls.json"
+        self.decode_ns, self.lengths = 0, []
+        command = [sys.executable, "-s", str(TIMED_WORKER), str(self.calls)]
         environment = {**os.environ, "PYTHONPATH": str(KIT)}
         pipe = subprocess.PIPE
         self.worker = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
@@ -149,6 +176,8 @@ class Engine:
         prefill = self.generate(self.ids, 1)
         # The first token comes from the prompt, so it is not counted. llama-bench also counts `tokens` decoded tokens.
         decode = self.generate(self.ids[:1], tokens + 1)["token_ns"]
+        self.decode_ns += decode[-1] - decode[0]
+        self.lengths.append(tokens)
         return {
             f"pp{self.options.prompt}": self.options.prompt * 1e9 / (prefill["token_ns"][0] - prefill["start_ns"]),
             f"tg{tokens}": tokens * 1e9 / (decode[-1] - decode[0]),
@@ -160,8 +189,18 @@ class Engine:
         return {"start_ns": iteration["start_ns"], "token_ns": iteration["sequences"][0]["token_ns"]}
 
     def end(self):
+        """Ends the worker. Returns the time outside of llama.cpp and the whole time, in nanoseconds for each decoded token."""
         self.worker.stdin.close()
         self.worker.wait()
+        # Each decode begins with a call for its prompt of one token, which comes before the first token.
+        single = [ns for count, ns in json.loads(self.calls.read_text()) if count == 1]
+        within_ns, position = 0, 0
+        for tokens in self.lengths:
+            within_ns += sum(single[position + 1 : position + 1 + tokens])
+            position += tokens + 1
+        self.folder.cleanup()
+        decoded = sum(self.lengths)
+        return (self.decode_ns - within_ns) / decoded, self.decode_ns / decoded
 
 
 if __name__ == "__main__":

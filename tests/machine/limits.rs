@@ -82,9 +82,10 @@ fn a_rate_that_no_machine_reaches_is_contradicted_after_one_block() {
 #[test]
 fn a_model_that_fits_the_caches_is_measured_without_probes_and_with_a_note() {
     let scratch = Scratch::new();
-    let (outcome, record) = run(&scratch, &[]);
+    // On a busy machine, the first screen has room for other warnings only.
+    let (outcome, record) = run(&scratch, &["--full"]);
     assert!(record.entries("limits").is_empty());
-    let is_warning = |line: &&str| line.starts_with("! caches may hold the weights");
-    assert_eq!(outcome.stdout.lines().filter(is_warning).count(), 1, "{}", outcome.stdout);
+    let is_note = |line: &&str| line.starts_with("of limit: n/a, weights under");
+    assert_eq!(outcome.stdout.lines().filter(is_note).count(), 1, "{}", outcome.stdout);
     assert!(!outcome.stdout.lines().any(|line| line.trim_end().ends_with("limit")), "{}", outcome.stdout);
 }

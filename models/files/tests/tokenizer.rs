@@ -343,11 +343,13 @@ fn an_error_about_a_step_that_llama_cpp_does_not_support_names_the_step() {
     );
     let bert = json!({"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]});
     assert!(refused(&good, "/post_processor", bert).contains("`post_processor` is {"));
-    assert!(refused(&good, "/model/end_of_word_suffix", json!("</w>")).contains("marked with `</w>`"));
+    assert!(
+        refused(&good, "/model/end_of_word_suffix", json!("</w>")).contains("adds `</w>` to parts of words")
+    );
     assert!(refused(&good, "/model/merges/0", json!(["h", "nothing"])).contains("merge 0 names `hnothing`"));
     assert!(refused(&good, "/model/merges/0", json!("he")).contains("merge 0: expected a pair of texts"));
     assert!(refused(&good, "/model/vocab/<s>", json!(7)).contains("id 7 is both"));
-    assert!(refused(&good, "/model/vocab/he", json!(u32::MAX)).contains("id 4294967295 among"));
+    assert!(refused(&good, "/model/vocab/he", json!(u32::MAX)).contains("an id is 4294967295, too high"));
     assert!(refused(&pieces, "/normalizer", Value::Null).contains("spaces are not replaced by"));
     let metaspace =
         json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true});
