@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -12,6 +12,7 @@ const FILES: [&str; 7] = [
     "model.safetensors",
     "heldout.txt",
     "reference-answers.json",
+    "dependent-prompts.json",
 ];
 
 fn main() -> Result<(), String> {

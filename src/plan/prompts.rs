@@ -1,6 +1,7 @@
 //! Prompts as token ids: the user's text, or windows of real text. Random numbers choose the window of each sample, and every
 //! engine gets the same windows.
 
+pub mod dependent;
 pub mod held_out;
 
 use anyhow::{Context, Result, bail};
@@ -8,6 +9,7 @@ use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
 use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
+use dependent::DependentPrompts;
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
@@ -23,6 +25,8 @@ pub struct Prompts {
     text_ids: Vec<u32>,
     /// The longest context of the model. `None` if unknown.
     context_tokens: Option<u32>,
+    /// Prompts whose next token depends on their first half, if any are stored for the model.
+    dependent: DependentPrompts,
 }
 
 /// The request that a prompt is for. The key does not depend on the engine, so every engine gets the same prompt.
@@ -47,23 +51,43 @@ impl Prompts {
         if text_ids.is_empty() {
             bail!("the tokenizer of `{path}` makes no tokens of English text");
         }
-        Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens })
+        let identity = folder.known_identity();
+        let dependent = DependentPrompts::find(path.as_ref(), &text_ids, identity.as_deref());
+        Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens, dependent })
     }
 
     /// The ids of the prompt for one request of a workload.
     pub fn ids(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
+        match self.dependent(workload, key) {
+            Some(prompt) => Ok(self.dependent_ids(prompt, &self.salt(workload, key, SALT_TOKENS))),
+            None => self.text_window(workload, key),
+        }
+    }
+
+    /// The ids that the recipe gives for a request: without the nonce, and without what is stored beside the model.
+    pub fn recipe_ids(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
+        self.text_window(workload, key.without_nonce())
+    }
+
+    /// The random ids at the start of a prompt. The random numbers depend on the label, so that a short prompt is not the
+    /// beginning of a longer one.
+    fn salt(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Vec<u32> {
+        let id =
+            |position| self.text_ids[random(&workload.label, key, position) as usize % self.text_ids.len()];
+        (1..=tokens as u64).map(id).collect()
+    }
+
+    /// A window of the text, or the user's text.
+    fn text_window(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
         let tokens = match &workload.prompt {
             Prompt::Text(text) => return self.tokenizer.encode(text),
             Prompt::Tokens(tokens) => *tokens as usize,
         };
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
-        // The random numbers depend on the label, so that a short prompt is not the beginning of a longer one.
-        let random_index = |position| random(&workload.label, key, position) as usize % self.text_ids.len();
         let salt_tokens = if key.is_identical_warm_up() { 0 } else { SALT_TOKENS.min(body / 2) };
-        let salt: Vec<u32> =
-            (1..=salt_tokens as u64).map(|position| self.text_ids[random_index(position)]).collect();
-        let start = random_index(0);
+        let salt = self.salt(workload, key, salt_tokens);
+        let start = random(&workload.label, key, 0) as usize % self.text_ids.len();
         let text = self.text_ids.iter().cycle().skip(start).take(body - salt.len());
         Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
     }
@@ -118,7 +142,7 @@ impl Plan {
 
 impl PromptKey {
     /// The key of the same request in the recipe.
-    pub fn without_nonce(self) -> Self {
+    fn without_nonce(self) -> Self {
         Self { nonce: None, ..self }
     }
 

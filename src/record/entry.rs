@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use crate::machine::Machine;
 use crate::machine::observed::{Energy, GpuPass, HeldMemory, UsedGpuMemory};
+use crate::plan::prompts::dependent::{DependentPrompts, NextToken};
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{MetricId, Plan, RequestKind};
 use stats::{NoiseFloor, StoppedBy};
@@ -141,9 +142,12 @@ pub struct Sample {
     pub repeat: u32,
     /// A digest of the prompt's ids.
     pub prompt_hash: String,
-    /// A digest of the ids that the prompt would have without the nonce of the run. Absent if it is `prompt_hash`.
+    /// A digest of the ids that the recipe gives: without the nonce of the run. Absent if it is `prompt_hash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe_hash: Option<String>,
+    /// The reference's next token, if it depends on the first half of this prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextToken>,
     /// The time of sending, since the start of the process.
     pub sent_ns: u64,
     /// The arrival of the answer's bytes, since the start of the process.
@@ -312,11 +316,14 @@ pub struct Scored {
 }
 
 /// One configuration's continuation of the held-out prompt.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Continued {
     pub configuration: usize,
     pub launch: u32,
     pub ids: Vec<u32>,
+    /// The prompts whose next token depends on their first half, which a run without cases finds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependent_prompts: Option<DependentPrompts>,
 }
 
 /// Reference answers in f32 that are stored beside a model. They replace the answers of a verifier.

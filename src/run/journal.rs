@@ -1,5 +1,7 @@
 //! Writes the record of a run and sends its events to the displays. Knows no engine and no schedule.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use crate::engines::setup::SetUpEvent;
@@ -24,6 +26,8 @@ pub enum Event {
     Loading { label: String, phase: String, fraction: Option<f64> },
     /// The engine can take requests.
     Loaded { label: String, load_ns: u64 },
+    /// Before the output checks: the verifier searches for prompts whose next token depends on their first half.
+    FindingPrompts { label: String, limit: Duration },
     /// Before the first block: the output check of an engine begins, the first one with `number` 1.
     CheckingOutput { label: String, number: usize, of: usize },
     /// After the last block: the verifier checks the tokens of other engines.

@@ -83,6 +83,44 @@ fn engine_that_always_loads(scratch: &Scratch, model: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// The path of a program that starts an engine, but computes only a part of each prompt.
+fn engine_that_computes_a_part(scratch: &Scratch, engine: &str, part: &str) -> String {
+    let script = include_str!("computes-part.py")
+        .replace("@ENGINE@", &binary(engine).to_string_lossy())
+        .replace("@PART@", part);
+    let path = scratch.join(part);
+    write_program(&path, &script);
+    path.to_string_lossy().into_owned()
+}
+
+/// The stored reference answers of the embedded model are enough to find these engines.
+#[test]
+fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_precision_are_not() {
+    let (_slot, scratch) = (slot(), Scratch::new());
+    ["lmrs", ENGINE].into_iter().for_each(assert_is_ready);
+    let parts = ["half", "start-and-half", "last-200", "last-64"];
+    let partial = parts.map(|part| engine_that_computes_a_part(&scratch, "lmrs", part));
+    let correct = ["lmrs", "lmrs:exact", "lmrs:q8_0", "lmrs:q4_0", ENGINE];
+    let mut command = with_user_setup(scratch.orchestrate());
+    command.env_remove("ORCHESTRATE_VERIFIER");
+    for engine in partial.iter().map(String::as_str).chain(correct) {
+        command.args(["-e", engine]);
+    }
+    command.args(["--blocks", "5", "--iterations", "4", "--no-setup", "--threads", "1", "--json", "-"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
+    let outputs = report["outputs"].as_array().unwrap();
+    for engine in parts.into_iter().chain(correct) {
+        let output = outputs.iter().find(|it| it["engine"] == engine).unwrap();
+        let is_accused = output["reasons"].to_string().contains("depends on the first half of the prompt: ");
+        assert_eq!(
+            (is_accused, output["status"] == "wrong"),
+            (parts.contains(&engine), parts.contains(&engine)),
+            "{output}"
+        );
+    }
+}
+
 #[test]
 fn a_correct_engine_is_exact_in_f32_and_agrees_in_bf16_and_f16() {
     let _slot = slot();

@@ -18,7 +18,10 @@ const RUN_USES_ANALYSIS: &[(&str, &str)] =
     &[("run/schedule.rs", "interim analyses decide whether a workload has enough blocks")];
 
 /// Modules that need each other, with the reason.
-const CYCLES: &[(&[&str], &str)] = &[];
+const CYCLES: &[(&[&str], &str)] = &[(
+    &["plan::prompts", "plan::prompts::dependent"],
+    "prompts choose a dependent prompt, and a dependent prompt is made of the text and the random numbers of prompts",
+)];
 
 /// Inherent `impl`s of a type that another module declares, with the reason. `impl`s in a parent or a child are allowed.
 const OUTSIDE_IMPLS: &[(&str, &str, &str)] = &[
@@ -29,6 +32,11 @@ const OUTSIDE_IMPLS: &[(&str, &str, &str)] = &[
     ),
     ("run::measured_tokens", "OutputChecks", "the output checks after the last block are a separate subject"),
     ("run::held_out", "OutputChecks", "the output checks before the first block are a separate subject"),
+    (
+        "run::dependent_prompts",
+        "OutputChecks",
+        "the command that stores reference answers searches in their launch",
+    ),
     ("run::checks", "Launched", "only output checks send these requests; measured requests do not use them"),
 ];
 

@@ -32,6 +32,7 @@ mod names;
 mod nonces;
 mod output_checks;
 mod own_python;
+mod partial_prompts;
 mod recommend;
 mod records;
 mod refusals;

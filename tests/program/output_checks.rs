@@ -158,7 +158,7 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let outcome = store_answers(&scratch, &["--force"]).exits_with(0);
     let model = scratch.join("model");
     let path = model.join("reference-answers.json");
-    assert_eq!(outcome.stdout, format!("{}\n", path.display()));
+    assert!(outcome.stdout.starts_with(&format!("{}\n", path.display())), "{}", outcome.stdout);
     let stored: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let continued = stored["continued"].as_array().unwrap();
     assert_eq!((&stored["by"], continued.len()), (&"sage 1.2.3".into(), CONTINUED));

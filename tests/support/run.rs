@@ -80,7 +80,12 @@ pub fn run_program_with_healthy(scratch: &Scratch, engine: &Path) -> Outcome {
 
 /// Copies the embedded model to the folder `model`, and stores the reference answers of an engine called `sage` there.
 pub fn store_answers(scratch: &Scratch, options: &[&str]) -> Outcome {
-    let (model, sage) = (scratch.join("model"), scratch.engine("sage", "--engine sage"));
+    store_answers_of(scratch, "", options)
+}
+
+/// The same with settings of `sage`.
+pub fn store_answers_of(scratch: &Scratch, settings: &str, options: &[&str]) -> Outcome {
+    let (model, sage) = (scratch.join("model"), scratch.engine("sage", &format!("--engine sage {settings}")));
     copy_folder(&model_files::embedded::folder().unwrap(), &model);
     let mut command = scratch.orchestrate();
     command.args(["model", "reference-answers"]).arg(model).arg("--verifier").arg(sage);

@@ -2,6 +2,7 @@
 
 use super::bounds::{AGREES, Bounds, EXACT, NEAR_TIE, Precision, Requested};
 use super::coverage::{missing, not_checked};
+use super::early_text::EarlyText;
 use super::gaps::Gaps;
 use super::greedy::{FirstDifference, Greedy};
 use super::scores::Scores;
@@ -27,15 +28,18 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         scores: None,
         greedy: None,
         gaps: None,
+        early_text: None,
         reasons: Vec::new(),
     };
     if no_checks(record).is_some() {
         return agreement;
     }
-    let counts = wrong_counts(record, configuration);
+    agreement.early_text = EarlyText::of(record, configuration, precision.bounds().worst_gap);
+    let early_text = agreement.early_text.iter().flat_map(|it| it.wrong.clone());
+    // Neither these tokens nor wrong token counts need a verifier in this run.
+    let counts: Vec<String> = early_text.chain(wrong_counts(record, configuration)).collect();
     let verifier = match Verifier::of(record, configuration) {
         Ok(verifier) => verifier,
-        // Wrong token counts need no verifier.
         Err(_) if !counts.is_empty() => {
             return Agreement { status: Status::Wrong, reasons: counts, ..agreement };
         }

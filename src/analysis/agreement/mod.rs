@@ -4,10 +4,11 @@
 //! Two checks find different errors. `scores` compares log-probabilities of a given text, token by token, so near ties have no
 //! effect. `greedy` and `gaps` compare the ids that the engine generated in the measured requests, `greedy` also those after the
 //! held-out prompt, because an engine may score well and still generate other tokens. `bounds` has the accepted differences.
-//! `coverage` names the missing checks.
+//! `early_text` finds engines that compute only a part of a prompt. `coverage` names the missing checks.
 
 pub mod bounds;
 mod coverage;
+mod early_text;
 mod gaps;
 mod greedy;
 mod judge;
@@ -19,6 +20,7 @@ mod verifier;
 use crate::plan::Role;
 use crate::record::RunRecord;
 
+pub use early_text::EarlyText;
 pub use status::{Agreement, NoChecks, Status, UNVERIFIED_HINT, no_checks, two_digits};
 pub use verifier::Against;
 

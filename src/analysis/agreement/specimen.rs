@@ -126,7 +126,7 @@ pub fn set_scores(record: &mut RunRecord, configuration: usize, difference: impl
 
 pub fn set_continued(record: &mut RunRecord, configuration: usize, ids: Vec<u32>) {
     record.continued.retain(|it| it.configuration != configuration);
-    record.take(Entry::Continued(Continued { configuration, launch: 0, ids }));
+    record.take(Entry::Continued(Continued { configuration, ids, ..Continued::default() }));
 }
 
 /// Replaces the ids of every measured request at the positions for which `id_at` has one.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::bounds::{EXACT, Precision};
+use super::early_text::EarlyText;
 use super::gaps::Gaps;
 use super::greedy::Greedy;
 use super::scores::Scores;
@@ -39,6 +40,9 @@ pub struct Agreement {
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub gaps: Option<Gaps>,
+    /// The answers to prompts whose next token depends on their first half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_text: Option<EarlyText>,
     /// The reasons why the status is not better: sentences about `it`, the engine, most severe first.
     pub reasons: Vec<String>,
 }

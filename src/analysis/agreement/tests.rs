@@ -1,5 +1,6 @@
 use super::specimen::*;
 use super::*;
+use crate::plan::prompts::dependent::NextToken;
 use crate::plan::{Configuration, Verification};
 use crate::record::{Entry, NotChecked, RequestKind};
 
@@ -426,4 +427,59 @@ fn a_baseline_program_has_the_status_of_the_current_program_until_it_is_checked(
     set_scores(&mut record, 3, |_| Some(0.0));
     set_continued(&mut record, 3, vec![VERIFIER_ID; 32]);
     assert_eq!(wrong_outputs(&record), [false, true, false, false]);
+}
+
+// Prompts whose next token depends on their first half.
+
+/// Adds the reference's next token to every measured request of the engine, by a few prompts that take turns.
+fn add_next_tokens(record: &mut RunRecord, margin: f64, prompts: u32) {
+    let measured = samples(record, ENGINE).filter(|it| it.kind == RequestKind::Measured);
+    for (number, sample) in measured.enumerate() {
+        let after_parts = vec![100 + number as u32 % prompts];
+        sample.next = Some(NextToken { token: VERIFIER_ID, margin, after_parts });
+    }
+}
+
+/// Replaces the first token of this many measured requests by the token of a shorter prompt.
+fn compute_parts(record: &mut RunRecord, requests: usize) {
+    for sample in samples(record, ENGINE).filter(|it| it.next.is_some()).take(requests) {
+        sample.iteration.sequences[0].output_ids.as_mut().unwrap()[0] =
+            sample.next.as_ref().unwrap().after_parts[0];
+    }
+}
+
+#[test]
+fn an_engine_with_the_tokens_of_shorter_prompts_is_wrong_even_if_no_verifier_ran() {
+    let mut record = not_checked();
+    add_held_out(&mut record);
+    add_next_tokens(&mut record, 1.1, 3);
+    let right = engine(&record);
+    let answers = right.early_text.as_ref().unwrap().answers;
+    assert_eq!((right.status, right.early_text.unwrap().differing), (Status::Unverified, 0));
+    compute_parts(&mut record, answers);
+    let wrong = engine(&record);
+    assert_eq!(wrong.status, Status::Wrong);
+    let expected = format!(
+        "in `decode`, the next token of {answers} prompts depends on the first half of the prompt: {answers} answers are not the \
+         reference's, and {answers} of these are the answers to a shorter prompt"
+    );
+    assert_eq!(wrong.reasons, [expected]);
+}
+
+#[test]
+fn few_other_tokens_or_tokens_that_rounding_explains_accuse_no_engine() {
+    let is_wrong = |margin: f64, prompts: u32, share: f64, dtype: &str| {
+        let mut record = not_checked();
+        add_held_out(&mut record);
+        set_dtypes(&mut record, ENGINE, dtype, dtype);
+        add_next_tokens(&mut record, margin, prompts);
+        let requests = samples(&mut record, ENGINE).filter(|it| it.next.is_some()).count();
+        compute_parts(&mut record, (requests as f64 * share) as usize);
+        engine(&record).status == Status::Wrong
+    };
+    assert!(is_wrong(1.1, 3, 1.0, "bf16") && is_wrong(4.1, 3, 1.0, "q4_0"));
+    // A correct engine may give a token that is less likely by the largest gap of its precision.
+    assert!(!is_wrong(0.9, 3, 1.0, "bf16") && !is_wrong(3.9, 3, 1.0, "q4_0"));
+    // All other tokens come after one prompt, or after less than half of the prompts.
+    assert!(!is_wrong(1.1, 1, 1.0, "bf16") && !is_wrong(1.1, 3, 0.5, "bf16"));
 }

@@ -452,7 +452,8 @@ fn an_engine_without_the_verifiers_eos_masks_it() {
 fn the_held_out_continuation_counts_as_a_position() {
     let mut record = with_eos(1, |_| 5);
     let ids = |last: u32| [vec![7; 20], vec![last]].concat();
-    record.continued = vec![Continued { configuration: BEACON_INDEX, launch: 1, ids: ids(9) }];
+    record.continued =
+        vec![Continued { configuration: BEACON_INDEX, launch: 1, ids: ids(9), dependent_prompts: None }];
     assert_eq!(contradictions_of(&record), []);
     record.reference_answers =
         vec![ReferenceAnswers { model: "/m".into(), continued: ids(2), ..ReferenceAnswers::default() }];

@@ -185,6 +185,14 @@ impl State {
                 self.status = self.in_block(&format!("{label} loaded in {time}"));
                 add(ShownIn::Step, format!("  {label}: loaded in {time}"));
             }
+            Event::FindingPrompts { label, limit } => {
+                let limit = limit.as_secs();
+                self.status = format!(
+                    "finding prompts that show whether engines compute all of them, with {label} (at most {limit} s, once for \
+                     each model)"
+                );
+                add(ShownIn::Block, self.status.clone());
+            }
             Event::CheckingOutput { label, number, of } => {
                 self.status = format!("output check {number} of {of} · {label}");
                 let detail = if *number == 1 { ShownIn::Block } else { ShownIn::Step };

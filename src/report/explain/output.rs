@@ -2,7 +2,9 @@
 
 use super::context::{Context, Part};
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
-use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, two_digits};
+use crate::analysis::agreement::{Against, Agreement, EarlyText, NoChecks, Status, two_digits};
+use crate::plan::Verification;
+use crate::plan::prompts::Prompts;
 use crate::text::{line, plural, with_commas};
 use protocol::Capabilities;
 
@@ -31,6 +33,7 @@ pub fn part(context: &Context, configuration: usize) -> Option<Part> {
     let verifier = verifier(&agreement.against);
     scores(&mut part, agreement, &verifier);
     tokens(&mut part, agreement, &verifier);
+    early_text(context, &mut part, configuration, agreement);
     for reason in &agreement.reasons {
         part.say(format!("Reason: {}.", line(reason).trim_end_matches('.')));
     }
@@ -140,6 +143,29 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
             two_digits(bounds.gap),
             two_digits(gaps.worst),
             two_digits(bounds.worst_gap)
+        ));
+    }
+}
+
+/// The answers that show whether the engine computed all of each prompt.
+fn early_text(context: &Context, part: &mut Part, configuration: usize, agreement: &Agreement) {
+    let plan = &context.data.plan;
+    if let Some(EarlyText { answers, differing, .. }) = &agreement.early_text {
+        let answers = plural(with_commas(*answers), "measured prompt");
+        let differing = with_commas(*differing);
+        part.say(format!(
+            "The next token after {answers} depends on the first half of the prompt: {differing} of its answers differ from the \
+             reference's."
+        ));
+        return;
+    }
+    let can_depend =
+        plan.cases_of(configuration).into_iter().any(|it| Prompts::can_depend(&plan.cases[it].workload));
+    if can_depend && plan.verification == Verification::Usual {
+        part.say(format!(
+            "Whether it computes all of each prompt is n/a: it takes text, or no prompt is known whose next token depends on the \
+             first half and is certain enough for {}.",
+            agreement.precision.name()
         ));
     }
 }

@@ -112,7 +112,7 @@ pub fn output_ids(
         _ => script.value("eos_at").as_u64(),
     };
     let wrong_from = script.value("wrong_from").as_u64().unwrap_or(u64::MAX);
-    let mut state = state_after(salt, prompt);
+    let mut state = state_after(script, salt, prompt);
     let mut id = |position: u64| {
         let likeliest = likeliest(state, vocabulary);
         let id = match script.value("token_ids").get(position as usize).and_then(Value::as_u64) {
@@ -194,11 +194,11 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     let offset = script.value("score_offset").as_f64().unwrap_or(0.0);
     let noise = script.value("score_noise").as_f64().unwrap_or(0.0);
     let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
-    let mut state = state_after(0, &ids[..ids.len().min(1)]);
+    let mut state = state_after(script, 0, &ids[..ids.len().min(1)]);
     let mut logprobs: Vec<f64> = Vec::new();
-    for &id in ids.iter().skip(1) {
+    for (index, &id) in ids.iter().enumerate().skip(1) {
         let is_likeliest = id == likeliest(state, vocabulary);
-        state = mix(state ^ id);
+        state = next_state(script, state, index, id);
         let logprob = if is_likeliest { LIKELIEST_LOGPROB } else { OTHER_LOGPROB * (1.0 + uniform(state)) };
         // The noise depends only on the ids, as the error of a narrow dtype does. The probability stays at most 1.
         let noisy = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(state))).min(0.0) };
@@ -213,13 +213,22 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
 /// The most likely id at the position of every id after the first, and its log-probability.
 pub fn most_likely(script: &Script, ids: &[u64]) -> (Vec<u64>, Vec<f64>) {
     let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
-    let likeliest_ids = (1..ids.len()).map(|length| likeliest(state_after(0, &ids[..length]), vocabulary));
+    let states = ids.iter().enumerate().scan(mix(0), |state, (index, &id)| {
+        *state = next_state(script, *state, index, id);
+        Some(*state)
+    });
+    let likeliest_ids = states.take(ids.len().saturating_sub(1)).map(|state| likeliest(state, vocabulary));
     likeliest_ids.map(|id| (id, LIKELIEST_LOGPROB)).unzip()
 }
 
 /// The model's state after these ids. The next id depends only on this state, so any two fake engines agree.
-fn state_after(salt: u64, ids: &[u64]) -> u64 {
-    ids.iter().fold(mix(salt), |state, &id| mix(state ^ id))
+fn state_after(script: &Script, salt: u64, ids: &[u64]) -> u64 {
+    ids.iter().enumerate().fold(mix(salt), |state, (index, &id)| next_state(script, state, index, id))
+}
+
+fn next_state(script: &Script, state: u64, index: usize, id: u64) -> u64 {
+    let is_ignored = (1..=script.count("ignored_ids")).contains(&(index as u64));
+    if is_ignored { state } else { mix(state ^ id) }
 }
 
 /// The greedy next id.

@@ -51,6 +51,18 @@ pub fn factor_of_repeated_prompts(script: &Script, prompts: &[Vec<u64>]) -> f64 
     if new == 0 { 0.05 } else { 1.0 }
 }
 
+/// The part of a prompt that the engine computes in place of all of it.
+pub fn computed_part(script: &Script, prompt: &[u64]) -> Vec<u64> {
+    let last = |ids: usize| prompt[prompt.len().saturating_sub(ids)..].to_vec();
+    match script.text("computed_part") {
+        "half" => last(prompt.len() / 2),
+        "start_and_half" => [prompt[..prompt.len().min(4)].to_vec(), last(prompt.len() / 2)].concat(),
+        "last_200" => last(200),
+        "last_64" => last(64),
+        _ => prompt.to_vec(),
+    }
+}
+
 /// Adds an id, for the fault `too_many_tokens`.
 pub fn add_id(script: &Script, ids: &mut Vec<u64>) {
     if has(script, "too_many_tokens") {

@@ -174,7 +174,8 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     let compute = || -> Vec<Vec<u64>> {
         let (max_new_tokens, ignore_eos) = (request.max_new_tokens, request.ignore_eos);
         (request.prompts.iter())
-            .map(|prompt| answer::output_ids(script, prompt, max_new_tokens, ignore_eos, salt))
+            .map(|prompt| false_report::computed_part(script, prompt))
+            .map(|prompt| answer::output_ids(script, &prompt, max_new_tokens, ignore_eos, salt))
             .collect()
     };
     let settings = [request.max_new_tokens, u64::from(request.ignore_eos), salt];

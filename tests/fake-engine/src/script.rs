@@ -59,6 +59,12 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ),
     ("end_ns", "500", "from the last token to the end of the iteration"),
     ("vocabulary_size", "1000", "ids are smaller than this and larger than 2, the id of EOS"),
+    ("ignored_ids", "0", "the number of ids after the first one that have no effect on the output"),
+    (
+        "computed_part",
+        "\"\"",
+        "the part of a prompt that `generate` computes: `half` (the last one), `start_and_half`, `last_200`, `last_64`; empty: all",
+    ),
     ("token_ids", "null", "an array: the output ids, instead of computed ids"),
     ("wrong_from", "null", "the position from which ids are wrong, beginning with request `at`"),
     ("eos_at", "null", "the position of EOS (id 2) in the output"),

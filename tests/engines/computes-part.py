@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""An engine that computes only a part of each prompt, and otherwise answers as a correct engine does."""
+import json
+import subprocess
+import sys
+
+PARTS = {
+    "half": lambda ids: ids[len(ids) // 2 :],
+    "start-and-half": lambda ids: ids[:4] + ids[len(ids) // 2 :],
+    "last-200": lambda ids: ids[-200:],
+    "last-64": lambda ids: ids[-64:],
+}
+part = PARTS["@PART@"]
+engine = subprocess.Popen(["@ENGINE@"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+for line in sys.stdin.buffer:
+    request = json.loads(line)
+    ids = request.get("prompt_ids")
+    if request.get("type") == "generate" and ids:
+        request["prompt_ids"] = part(ids)
+    engine.stdin.write(json.dumps(request).encode() + b"\n")
+    engine.stdin.flush()
+    while line := engine.stdout.readline():
+        answer = json.loads(line)
+        for iteration in answer.get("iterations", []):
+            for sequence in iteration["sequences"]:
+                sequence["prompt_tokens"] = len(ids)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+        if answer["type"] not in ("progress", "token"):
+            break
+engine.stdin.close()
+sys.exit(engine.wait())
