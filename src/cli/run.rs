@@ -51,7 +51,7 @@ pub struct RunArgs {
     #[arg(long, value_delimiter = ',')]
     pub dtype: Vec<String>,
     /// Numbers of threads of every engine, separated by commas; default: all processors that this program may use
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_delimiter = ',', value_parser = parse_threads)]
     pub threads: Vec<u32>,
     /// Load option of the engines; the value is JSON or text; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
@@ -350,6 +350,12 @@ fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
         text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
     Ok((key.to_string(), value))
+}
+
+/// A number of threads; the error says what the option takes.
+fn parse_threads(text: &str) -> Result<u32, String> {
+    let threads = text.parse().ok().filter(|threads| (1..=4096).contains(threads));
+    threads.ok_or_else(|| "it takes numbers from 1 to 4096, separated by commas".into())
 }
 
 fn parse_temperature(text: &str) -> Result<f64, String> {

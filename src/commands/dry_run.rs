@@ -50,7 +50,8 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
             (None, Some(Role::Verifier)) => "  (the verifier: only for output checks)".into(),
             (None, None) => String::new(),
         };
-        lines.push(format!("  {} on {}{note}", configuration.label, configuration.model.name));
+        let dtype = configuration.dtype.as_ref().map_or_else(String::new, |dtype| format!(" in {dtype}"));
+        lines.push(format!("  {} on {}{dtype}{note}", configuration.label, configuration.model.name));
     }
     lines.push(String::new());
     let mut listed = BTreeSet::new();
@@ -249,7 +250,7 @@ impl Budget {
         let (fitting, sufficient) = (self.too_short(blocks), self.sufficient(expected));
         let budget = rounded_time(self.ns).replace(' ', "");
         Some(format!(
-            "--budget {budget} is too short: {fitting}, by the times of earlier runs on this machine; try `--budget {sufficient}`"
+            "--budget {budget} is too short: {fitting}, by the times of earlier runs on this machine; hint: `--budget {sufficient}`"
         ))
     }
 
@@ -513,7 +514,7 @@ mod tests {
             budget(10.0).warning(&EXPECTED).as_deref(),
             Some(
                 "--budget 10s is too short: about 2 of 5 blocks fit, with one round each, by the times of earlier runs on this \
-                 machine; try `--budget 50s`"
+                 machine; hint: `--budget 50s`"
             )
         );
         assert_eq!(budget(60.0).warning(&EXPECTED), None);

@@ -31,7 +31,7 @@ pub struct RecommendArgs {
 pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8> {
     refuse_unused_arguments(&run)?;
     if let Some(path) = record {
-        let recommendation = Recommendation::of(&record::read(&path)?);
+        let recommendation = Recommendation::of_file(&record::read(&path)?, &path);
         show(&recommendation, None, &run)?;
         return Ok(if recommendation.is_complete() { DONE } else { FAILED_CASES });
     }

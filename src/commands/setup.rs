@@ -12,7 +12,7 @@ use clap::Args;
 use model_files::size;
 
 use super::output::{self, WIDTH, unchecked_python};
-use crate::cli::exit_code::INTERRUPTED;
+use crate::cli::exit_code::FAILED_CASES;
 use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::registry::{Registry, State, missing_driver};
 use crate::engines::setup;
@@ -48,7 +48,7 @@ pub struct SetupArgs {
 pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let registry = Registry::open()?;
     if arguments.list {
-        return list(&registry);
+        return list(&registry, &arguments.engines);
     }
     let named = distinct(&arguments.engines);
     let named = named.iter().map(|name| registry.with_manifest(name)).collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +74,7 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
 /// Sets one engine up, and brings its build up to date. A download is confirmed first.
 fn one(registry: &Registry, engine: &Engine, devices: &[Device], without_asking: bool) -> Result<u8> {
     if !several::confirm_download(registry, engine, devices, without_asking)? {
-        return Ok(INTERRUPTED);
+        return Ok(FAILED_CASES);
     }
     let results = with_set_up(registry, |setting_up| {
         devices.iter().map(|device| setting_up.set_up(engine, device)).collect::<Result<String>>()
@@ -82,10 +82,17 @@ fn one(registry: &Registry, engine: &Engine, devices: &[Device], without_asking:
     output::succeed(text::break_lines(&results?, WIDTH))
 }
 
-/// Prints the status of each engine's programs and environment, and the unused environments.
-fn list(registry: &Registry) -> Result<u8> {
+/// Prints the status of the programs and the environment of these engines. Without names, of all engines, and the unused
+/// environments.
+fn list(registry: &Registry, names: &[String]) -> Result<u8> {
+    let named = distinct(names);
+    let named = named.iter().map(|name| registry.with_manifest(name)).collect::<Result<Vec<_>, _>>()?;
+    let is_listed = |engine: &&Engine| {
+        let is_same = |it: &&Engine| it.manifest.name == engine.manifest.name;
+        named.is_empty() || named.iter().any(is_same)
+    };
     let mut text = String::new();
-    for engine in &registry.engines {
+    for engine in registry.engines.iter().filter(is_listed) {
         writeln!(text, "{}: {}", engine.manifest.name, build_status(registry, engine.own_program()))?;
         for family in engine.manifest.devices.keys() {
             let program = engine.program_for_family(family);
@@ -99,7 +106,7 @@ fn list(registry: &Registry) -> Result<u8> {
             writeln!(text, "    environment: {environment}")?;
         }
     }
-    let unused = setup::unused(&registry.engines)?;
+    let unused = if named.is_empty() { setup::unused(&registry.engines)? } else { Vec::new() };
     if !unused.is_empty() {
         writeln!(text, "unused environments (of older requirements, other checkouts or scripts):")?;
     }

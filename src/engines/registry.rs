@@ -132,7 +132,7 @@ impl Registry {
                     let hint = access_hint(&error, path.parent().unwrap_or(&path), "u+x");
                     anyhow!("cannot open the engine `{selector}`: {error}{hint}")
                 }
-                _ => anyhow!("no engine at `{selector}`"),
+                _ => anyhow!("no engine at `{selector}`\nhint: orchestrate engines"),
             })?;
             ensure!(!metadata.is_dir(), "`{selector}` is a folder, an engine is a program");
             if let Err(error) = access(&path, Access::EXEC_OK) {

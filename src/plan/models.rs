@@ -10,7 +10,7 @@ use model_files::{ModelFolder, size};
 use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
-use crate::shell::{Unavailable, Usage, access_hint};
+use crate::shell::{Unavailable, Usage, access_hint, pasteable};
 
 /// Weights up to this size are usually read within a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
@@ -48,21 +48,50 @@ pub fn model(name: Option<&str>) -> Result<Model> {
     Ok(Model { name: model_name, path: path.to_string_lossy().into_owned(), ..Model::default() })
 }
 
-/// Refuses what no engine can load: an empty folder, and a `.gguf` file of another format. Engines may read formats that are
-/// unknown here, so everything else is left to them.
+/// The endings of files with weights. Engines may read formats that this program cannot.
+const WEIGHTS: &[&str] = &[
+    "gguf",
+    "safetensors",
+    "bin",
+    "onnx",
+    "pt",
+    "pth",
+    "ckpt",
+    "npz",
+    "h5",
+    "tflite",
+    "engine",
+    "plan",
+    "xml",
+    "mlx",
+];
+
+/// Refuses what no engine can load, before an engine is built: a file or a folder without weights, and a `.gguf` file of another
+/// format.
 fn check_is_model(path: &Path) -> Result<()> {
-    let shown = path.display();
+    let refusal =
+        |why: &str| Usage(format!("model `{}`: {why}\nhint: orchestrate model list", path.display()));
+    let has_weights = |path: &Path| {
+        path.extension()
+            .and_then(|it| it.to_str())
+            .is_some_and(|it| WEIGHTS.contains(&&*it.to_ascii_lowercase()))
+    };
     if path.is_dir() {
-        let is_empty = std::fs::read_dir(path)?.next().is_none();
-        ensure!(
-            !is_empty,
-            Usage(format!("model `{shown}`: the folder is empty\nhint: orchestrate model list"))
-        );
-    } else if path.is_file() && path.extension().is_some_and(|it| it.eq_ignore_ascii_case("gguf")) {
+        let files: Vec<_> = std::fs::read_dir(path)?.flatten().map(|it| it.path()).collect();
+        ensure!(!files.is_empty(), refusal("the folder is empty"));
+        let is_model = path.join("config.json").exists() || files.iter().any(|file| has_weights(file));
+        ensure!(is_model, refusal("the folder has no config.json and no weights"));
+    } else if path.is_file() {
         let mut magic = [0; 4];
         let is_gguf = File::open(path)?.read_exact(&mut magic).is_ok() && magic == *b"GGUF";
-        let message = "this is not a GGUF file, because it does not begin with `GGUF`";
-        ensure!(is_gguf, Usage(format!("model `{shown}`: {message}\nhint: orchestrate model list")));
+        let names_gguf = path.extension().is_some_and(|it| it.eq_ignore_ascii_case("gguf"));
+        ensure!(
+            is_gguf || !names_gguf,
+            refusal("this is not a GGUF file, because it does not begin with `GGUF`")
+        );
+        let is_config = path.file_name().is_some_and(|name| name == "config.json");
+        ensure!(!is_config, refusal("this is the configuration of a model; name its folder"));
+        ensure!(is_gguf || has_weights(path), refusal("the file is no model: it has no weights"));
     }
     Ok(())
 }
@@ -159,7 +188,12 @@ pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
     // Before its download a model has no files.
     for model in models.iter().filter(|model| Path::new(&model.path).exists()) {
         let checked = ModelFolder::open(&model.path).and_then(|folder| folder.expect_architecture(expected));
-        checked.map_err(|error| Usage(format!("model `{}`: {error:#}", model.name)))?;
+        checked.map_err(|error| {
+            let is_embedded = model.name == model_files::embedded::NAME;
+            let argument = if is_embedded { &model.name } else { &model.path };
+            let hint = format!("orchestrate model info {}", pasteable(std::slice::from_ref(argument)));
+            Usage(format!("model `{}`: {error:#}\nhint: {hint}", model.name))
+        })?;
     }
     Ok(())
 }

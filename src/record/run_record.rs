@@ -94,15 +94,17 @@ impl RunRecord {
     /// valid, except the launch of a failure.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
         let mut parsed: Option<(Self, Indices)> = None;
-        let mut unparsed: Option<(usize, serde_json::Error)> = None;
+        let mut unparsed: Option<usize> = None;
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
             if lines.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            if let Some((number, error)) = unparsed {
-                bail!("line {number}: {error}");
+            if let Some(number) = unparsed {
+                bail!(
+                    "line {number} is damaged: it is no entry of a run record\nhint: restore the file, or see the other records with `orchestrate report --list`"
+                );
             }
             let at_line = |error: anyhow::Error| anyhow!("line {number}: {error}");
             match (Entry::read(&line), &mut parsed) {
@@ -121,12 +123,12 @@ impl RunRecord {
                     indices.check(&entry).map_err(at_line)?;
                     record.take(entry);
                 }
-                (Err(error), _) => unparsed = Some((number, error)),
+                (Err(_), _) => unparsed = Some(number),
             }
         }
         let record = parsed.map(|(record, _)| record);
         record.with_context(|| match unparsed {
-            Some((_, error)) => format!("no header: {error}"),
+            Some(_) => "its first line, the header, is cut off or damaged\nhint: restore the file, or see the other records with `orchestrate report --list`".to_string(),
             None => "it is empty".to_string(),
         })
     }

@@ -196,6 +196,8 @@ pub enum Overflow {
     Shortened,
     /// Broken into lines that fit beside the columns before it; the columns after it are not counted.
     Wrapped,
+    /// In a table that is too wide, the cells stand below those of the column before it.
+    Stacked,
 }
 
 #[derive(Debug, Default)]

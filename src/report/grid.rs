@@ -13,6 +13,7 @@ use super::rows::{Engine, FailedConfiguration, FailureSummary, Row, group_by_key
 use super::run_report::{Report, View};
 use super::verdict_lines;
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
+use crate::record::FailureKind;
 use crate::shell::pasteable;
 use crate::text::shorten;
 use stats::Summary;
@@ -274,12 +275,16 @@ pub fn why_no_ratios(report: &Report) -> String {
     let is_reference = |engine: &Engine| [&engine.label, &engine.name, &engine.engine].contains(&reference);
     let rows = || report.rows.iter().filter(|row| is_reference(&row.engine));
     let hint = reference_hint(report);
+    let has_no_time = |row: &Row| row.failure.as_ref().is_some_and(|it| it.kind == FailureKind::NoTime);
     if reference.is_empty() {
         "no ratios: no reference is named (`--reference NAME`)".into()
     } else if rows().any(|row| report.is_wrong(row)) {
         format!("no ratios: the output of the reference `{reference}` is wrong{hint}")
     } else if rows().any(|row| row.failure.is_none()) {
         format!("no ratios: no other engine can be compared with the reference `{reference}`")
+    } else if rows().any(has_no_time) && rows().all(has_no_time) {
+        // The failure of the case has the sufficient budget.
+        format!("no ratios: the budget ended before the reference `{reference}` was measured")
     } else if rows().count() > 0 || report.failed.iter().any(|failed| is_reference(&failed.engine)) {
         format!("no ratios: the reference `{reference}` failed{hint}")
     } else {

@@ -83,7 +83,7 @@ fn list_lines(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
 }
 
 fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
-    let mut table = fit_cells(table, limit);
+    let mut table = fit_cells(with_stacked_columns(table, limit), limit);
     leave_out_columns(&mut table, limit);
     let split = Split::to_width(&table, limit);
     let mut out: Vec<String> =
@@ -128,6 +128,32 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     }
 }
 
+/// The table with its columns of `Overflow::Stacked` below the columns before them, if it is too wide.
+fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
+    let is_stacked = |column: &Column| column.overflow == Overflow::Stacked;
+    while let Some(index) = table.columns.iter().rposition(is_stacked).filter(|&index| index > 0) {
+        let width = |table: &Table| Split::of(table).width(0..table.columns.len());
+        if width(&table) > limit {
+            table.gap = table.gap.min(1);
+        }
+        if width(&table) <= limit {
+            break;
+        }
+        let below = |above: &mut String, text: String| match (above.is_empty(), text.is_empty()) {
+            (_, true) => {}
+            (true, false) => *above = text,
+            (false, false) => *above = format!("{above}\n{text}"),
+        };
+        let column = table.columns.remove(index);
+        below(&mut table.columns[index - 1].title, column.title);
+        for line in &mut table.lines {
+            let cell = line.cells.remove(index);
+            below(&mut line.cells[index - 1], cell);
+        }
+    }
+    table
+}
+
 /// The table with its long cells shortened or wrapped.
 fn fit_cells(mut table: Table, limit: usize) -> Table {
     let widest = |table: &Table, index: usize| {
@@ -136,7 +162,7 @@ fn fit_cells(mut table: Table, limit: usize) -> Table {
     };
     for index in 0..table.columns.len() {
         let max_width = match table.columns[index].overflow {
-            Overflow::Kept => continue,
+            Overflow::Kept | Overflow::Stacked => continue,
             Overflow::Shortened => (limit / 5).max(MIN_CELL_WIDTH),
             Overflow::Wrapped => {
                 let others: usize = (0..index).map(|other| widest(&table, other)).sum();
@@ -151,8 +177,16 @@ fn fit_cells(mut table: Table, limit: usize) -> Table {
             *title = wrap(title, max_width, "").join("\n");
         }
         let wrapped = table.columns[index].overflow == Overflow::Wrapped;
+        if wrapped {
+            let title = table.columns[index].title.lines().flat_map(|line| wrap(line, max_width, "  "));
+            table.columns[index].title = title.collect::<Vec<_>>().join("\n");
+        }
         for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
-            *cell = if wrapped { wrap(cell, max_width, "  ").join("\n") } else { shorten(cell, max_width) };
+            let wrap_line = |line| tone::continued(wrap(line, max_width, "  "));
+            *cell = match wrapped {
+                true => cell.lines().flat_map(wrap_line).collect::<Vec<_>>().join("\n"),
+                false => shorten(cell, max_width),
+            };
         }
     }
     table

@@ -136,9 +136,7 @@ fn headline_verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<S
         format!("`{}`{against}: {}{}", labels.label(engine), texts.join(", "), caution(report, engine))
     };
     let reference = if has_one_reference { against(first_reference) } else { String::new() };
-    let some_inconclusive = shown_pairs.iter().any(|it| it.certainty() == Some(Certainty::Inconclusive));
-    let legend = if some_inconclusive { "; ? is inconclusive" } else { "" };
-    let heading = format!("verdicts{reference}, speed-ups with {intervals}{legend}:");
+    let heading = format!("verdicts{reference}, speed-ups with {intervals}:");
     (Some(heading), groups.iter().map(group_line).collect())
 }
 
@@ -314,7 +312,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()
 }
 
-/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.910x, 1.08x]`, or `decode 1.61x?`
+/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 inconclusive [1.10x slower, 1.08x]`, or `decode 1.61x?`
 /// without a verdict. It stays on one line.
 fn compact(pair: &PairVerdict) -> String {
     let case = &pair.case;
@@ -327,7 +325,7 @@ fn compact(pair: &PairVerdict) -> String {
         (Some(Certainty::Inconclusive), _) => {
             let bounds = pair.bounds().map(|(low, high)| [low, high].map(|it| times(it, kind)));
             let bounds = bounds.map_or_else(String::new, |[low, high]| format!(" [{low}, {high}]"));
-            format!("{case} ?{bounds}")
+            format!("{case} inconclusive{bounds}")
         }
         (Some(Certainty::NoVerdict), Some(ratio)) => format!("{case} {}?", times(ratio, kind)),
         _ => format!("{case} n/a"),

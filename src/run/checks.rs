@@ -11,6 +11,7 @@ use super::launch::Launched;
 use super::launches::Launches;
 use super::request::Requests;
 use super::schedule::{LONGER, budget_text};
+use super::time_budget::TimeBudget;
 use crate::engines::manifest;
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
@@ -56,12 +57,14 @@ impl OutputChecks<'_, '_> {
 
     /// The hint for a check that had too little time, by an unknown amount.
     pub fn longer_budget_hint(&self) -> Option<String> {
-        self.budget_hint(f64::from(LONGER))
+        Some(self.budget_hint(f64::from(LONGER)))
     }
 
-    /// The hint for a check that needed this many times its time. Without a budget, no option gives it more.
-    pub fn budget_hint(&self, times: f64) -> Option<String> {
-        self.plan.extent.budget().map(|budget| format!("--budget {}", budget_text(budget.mul_f64(times))))
+    /// The hint for a check that needs this many times its time.
+    pub fn budget_hint(&self, times: f64) -> String {
+        let configurations = self.plan.measured().len();
+        let sufficient = TimeBudget::of(self.plan).sufficient_for_checks(configurations, times);
+        format!("--budget {}", budget_text(sufficient))
     }
 
     pub fn add_unchecked_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {

@@ -155,7 +155,7 @@ impl OutputChecks<'_, '_> {
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
             if let Some((reason, times)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
-                let hint = times.and_then(|times| self.budget_hint(times));
+                let hint = times.map(|times| self.budget_hint(times));
                 return Ok(self.add_unchecked(configuration, reason, hint)?);
             }
             match launched.score(ids, check_time.request_limit()).await {

@@ -12,6 +12,7 @@ use super::journal::Event;
 use super::launch::Launched;
 use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
+use super::time_budget::TOKEN_CHECK_DIVISOR;
 use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samples};
 use crate::plan::prompts;
 use crate::plan::{Extent, Model, Verification};
@@ -19,7 +20,7 @@ use crate::record::{Entry, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
-/// `MAX_TIME`. With a budget, it is the rest of the budget, but at most `MAX_TIME`; with the default budget, also at least
+/// `MAX_TIME`. With a budget, it is the rest of the budget, but at most `MAX_TIME` or a tenth of it; with the default budget, also at least
 /// `MIN_TIME`.
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
@@ -146,11 +147,12 @@ impl OutputChecks<'_, '_> {
         }
         if left_out > 0 {
             let seconds = check_time.total.as_secs();
+            let is_refused = last_refusal.is_some();
             let reason = last_refusal.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
             let total = unverified_samples.len();
             let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
-            let gives_more_time = check_time.budget_is_over() || check_time.total < MAX_TIME;
-            let hint = self.longer_budget_hint().filter(|_| gives_more_time);
+            // If the verifier refused a request, more time does not help.
+            let hint = if is_refused { None } else { self.longer_budget_hint() };
             self.add_unchecked_model(model, reason, hint)?;
         }
         Ok(Ok(()))
@@ -229,7 +231,7 @@ fn known_answer(
 fn check_duration(extent: &Extent, ran: Duration) -> Duration {
     match extent.budget().map(|budget| budget.saturating_sub(ran)) {
         Some(left) if extent.has_default_budget => left.clamp(MIN_TIME, MAX_TIME),
-        Some(left) => left.min(MAX_TIME),
+        Some(left) => left.min(MAX_TIME.max(extent.budget().unwrap_or_default() / TOKEN_CHECK_DIVISOR)),
         None => (ran / RUN_DIVISOR).clamp(MIN_TIME, MAX_TIME),
     }
 }
@@ -331,6 +333,7 @@ mod tests {
         assert_eq!(limit_s(Some(200), 199), 1);
         assert_eq!(limit_s(Some(200), 400), 0);
         assert_eq!(limit_s(Some(200), 10), MAX_TIME.as_secs());
+        assert_eq!(limit_s(Some(2000), 10), 200);
         assert_eq!(limit_s(None, 400), 20);
         assert_eq!(limit_s(None, 1), MIN_TIME.as_secs());
         // The check may end after the default budget.

@@ -16,7 +16,7 @@ const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
 /// The output check before the blocks (the first output check) gets the budget divided by this.
 pub const FIRST_CHECK_DIVISOR: u32 = 4;
 /// The budget divided by this is reserved for the check of the measured tokens after the last block.
-const TOKEN_CHECK_DIVISOR: u32 = 10;
+pub const TOKEN_CHECK_DIVISOR: u32 = 10;
 /// The longest warm-up of a case in a launch.
 pub const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 /// Blocks differ, so a sufficient budget is larger than the expected time of its blocks by this factor.
@@ -75,8 +75,19 @@ impl TimeBudget {
     /// The time limit of the output check of each configuration.
     pub fn output_check_limit(&self, configurations: usize) -> Duration {
         let share = self.total.map(|total| total / FIRST_CHECK_DIVISOR / configurations.max(1) as u32);
-        let least = if self.is_limit { Duration::ZERO } else { MIN_DEFAULT_CHECK_TIME };
-        share.map_or(MAX_CHECK_TIME, |share| share.clamp(least, MAX_CHECK_TIME))
+        match share {
+            // A user who wants a longer check sets a longer budget.
+            Some(share) if self.is_limit => share,
+            Some(share) => share.clamp(MIN_DEFAULT_CHECK_TIME, MAX_CHECK_TIME),
+            None => MAX_CHECK_TIME,
+        }
+    }
+
+    /// A budget in which the output check of each of these configurations has this many times its time.
+    pub fn sufficient_for_checks(&self, configurations: usize, times: f64) -> Duration {
+        let checks = self.output_check_limit(configurations) * configurations.max(1) as u32;
+        let least = checks * FIRST_CHECK_DIVISOR;
+        self.total.unwrap_or_default().max(least).mul_f64(times)
     }
 
     /// Whether the first output check has used its part of a budget that the user set. Starting engines counts too.
@@ -294,6 +305,9 @@ mod tests {
     fn output_checks_take_at_most_a_quarter_of_a_budget_that_the_user_set() {
         assert_eq!(budget(None, None).output_check_limit(3), MAX_CHECK_TIME);
         assert_eq!(budget(Some(400), None).output_check_limit(2), Duration::from_secs(50));
+        assert_eq!(budget(Some(4000), None).output_check_limit(2), Duration::from_secs(500));
+        assert_eq!(budget(None, None).sufficient_for_checks(3, 2.0), MAX_CHECK_TIME * 24);
+        assert_eq!(budget(Some(400), None).sufficient_for_checks(3, 2.0), Duration::from_secs(800));
         assert!(!budget(None, None).is_check_time_over());
         assert!(!unused(budget(Some(400), None)).is_check_time_over());
         let mut checking = started_150_s_ago(budget(Some(400), None));

@@ -40,7 +40,7 @@ pub use experiment::{
 pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{NoiseFloor, VerdictThresholds};
 pub use obstacle::Obstacle;
-pub use phrase::{NO_DIFFERENCE, Phrase, noise, quality, size, times, times_with_bounds};
+pub use phrase::{NO_DIFFERENCE, Phrase, noise, quality, size, times, times_with_bounds, worse};
 pub use random::Random;
 pub use ratio::{Blocks, NoRatio, Ratios, Rounds};
 pub use significance::mann_whitney;

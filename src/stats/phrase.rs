@@ -2,7 +2,7 @@
 //!
 //! An estimate has at most three significant digits, and a multiple at least two. Its last decimal place is
 //! that of the first digit of the interval's half width, or of the second digit if the first is 1. The
-//! direction is a word, never a sign; only the cell of a table may have a fraction (`times`). A difference
+//! direction is a word, never a sign, and no ratio is below 1. A difference
 //! without a verdict is never stated as certain.
 
 use std::fmt;
@@ -20,8 +20,6 @@ const MIN_INVERSE: f64 = 2.0;
 const MIN_MULTIPLE_OF_BOUND: f64 = 2.0;
 /// The largest multiple that is printed as a number.
 const MAX_MULTIPLE: f64 = 1e6;
-/// The smallest ratio of a table that is printed as a fraction. A smaller one is printed as its inverse.
-const MIN_FRACTION: f64 = 0.1;
 
 /// The text in place of a change, if both sides have the same values, or if the difference is zero in all printed digits.
 pub const NO_DIFFERENCE: &str = "no difference seen";
@@ -154,30 +152,34 @@ pub fn quality(ratio: f64, other: &str) -> String {
     }
 }
 
-/// A ratio for the cell of a table: `11.0x`, `0.604x`, or `252x slower` for a ratio that would be a small fraction.
-/// Above 1 is better for every metric.
+/// A ratio for the cell of a table: `11.0x`, or `1.66x slower` for a ratio below 1. Above 1 is better for every metric.
 pub fn times(ratio: f64, kind: MetricKind) -> String {
     times_with_bounds(ratio, None, kind)
 }
 
 /// The same with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
 pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
-    let is_inverse = ratio < MIN_FRACTION;
+    // A ratio that is printed as 1.00 has no sign.
+    let is_inverse = ratio.recip() >= 1.005;
     let ratio_of = |ratio: f64| if is_inverse { ratio.recip() } else { ratio };
     let write = |ratio: f64| match ratio_of(ratio) {
         ratio if ratio > MAX_MULTIPLE => format!("over {MAX_MULTIPLE}"),
         ratio => write_number(ratio, decimals(ratio, 0.0)),
     };
-    let worse = match kind {
-        MetricKind::Speed => SPEED.less,
-        MetricKind::Amount => AMOUNT.more,
-    };
-    let word = if is_inverse { format!("x {worse}") } else { "x".into() };
+    let word = if is_inverse { format!("x {}", worse(kind)) } else { "x".into() };
     let bounds = bounds.map_or_else(String::new, |(low, high)| {
         let (least, most) = if is_inverse { (high, low) } else { (low, high) };
         format!(" [{}, {}]", write(least), write(most))
     });
     format!("{}{word}{bounds}", write(ratio))
+}
+
+/// The sign of a ratio below 1, in words.
+pub fn worse(kind: MetricKind) -> &'static str {
+    match kind {
+        MetricKind::Speed => SPEED.less,
+        MetricKind::Amount => AMOUNT.more,
+    }
 }
 
 /// The unit in which a change is written.

@@ -74,3 +74,15 @@ fn a_reader_runs_something_within_the_first_lines_of_the_readme() {
     let (line, _) = page.blocks.iter().flat_map(|block| block.commands()).next().unwrap();
     assert!(line <= FIRST_COMMAND_WITHIN, "the first command is in line {line}");
 }
+
+#[test]
+fn the_picture_of_the_readme_is_what_the_program_draws() {
+    let mut command = crate::support::command(env!("CARGO_BIN_EXE_orchestrate"));
+    command.current_dir(root()).args(["report", "results/curated/embedded.jsonl", "--format", "svg"]);
+    let drawn = command.output().unwrap().stdout;
+    let picture = std::fs::read(root().join("docs/first-table.svg")).unwrap();
+    assert!(
+        drawn == picture,
+        "run `orchestrate report results/curated/embedded.jsonl --format svg > docs/first-table.svg`"
+    );
+}

@@ -103,7 +103,10 @@ fn what_is_set_up_is_measured_in_each_precision_and_the_best_verified_is_recomme
     );
     let file = files(&scratch.results()).remove(0);
     let again = recommend(&scratch, &["--record", file.to_str().unwrap()]).exits_with(0);
-    assert_eq!(recommendation(&again), text, "the record gives the same recommendation");
+    // The evidence of a named record names its file.
+    let without_evidence = |text: &str| text.split("evidence: ").next().unwrap().to_string();
+    let recommended = without_evidence(&recommendation(&again));
+    assert_eq!(recommended, without_evidence(&text), "the record gives the same recommendation");
     assert!(again.stdout.starts_with("recommendation for the latency of a chat"), "{}", again.stdout);
     let json =
         recommend(&scratch, &["--record", file.to_str().unwrap(), "--format", "json"]).exits_with(0).json();
@@ -173,4 +176,16 @@ fn explain_without_a_record_explains_the_latest_one() {
     orchestrate(&["explain"])
         .exits_with(0)
         .assert_stdout(&["columns", "decode: generated tokens per second"]);
+}
+
+#[test]
+fn the_evidence_of_a_recommendation_names_its_record() {
+    let record = root().join("results/curated/embedded.jsonl");
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.env_remove("ORCHESTRATE_VERIFIER").args(["recommend", "--record"]).arg(&record);
+    let outcome = finish(&mut command).exits_with(0);
+    let evidence = format!("evidence: `orchestrate explain lmrs {}`", record.display());
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&outcome.stdout).contains(&words(&evidence)), "{outcome:?}");
 }

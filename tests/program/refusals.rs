@@ -117,7 +117,7 @@ fn a_value_that_one_engine_lacks_is_its_row_and_the_others_are_measured() {
     let (outcome, record) = measure(&tree(), &["--all", "--dtype", "bf16"]);
     assert_eq!((record.samples_of("wide").len(), outcome.code), (1, Some(0)), "{outcome:?}");
     let dry = run(&tree(), &["--all", "--dtype", "bf16", "--dry-run"]).exits_with(0);
-    dry.assert_stdout(&["narrow on embedded  (unsupported: no dtype `bf16`; it has `f32`)"]);
+    dry.assert_stdout(&["narrow on embedded in bf16  (unsupported: no dtype `bf16`; it has `f32`)"]);
 }
 
 #[test]
@@ -278,4 +278,44 @@ fn quantize_is_refused_if_the_word_is_unknown_or_another_preset_is_named() {
         let outcome = run(&scratch, &[&["-e", "narrow", "--quantize", "int8"], other].concat()).exits_with(2);
         outcome.assert_stderr(&["'--quantize <PRECISION>' cannot be used with", other[0]]);
     }
+}
+
+#[test]
+fn a_path_that_is_no_model_is_refused_before_a_build() {
+    let scratch = tree();
+    std::fs::create_dir_all(scratch.join("notes")).unwrap();
+    std::fs::write(scratch.join("notes/readme.txt"), "no weights").unwrap();
+    std::fs::write(scratch.join("config.json"), "{}").unwrap();
+    let wrong = [
+        ("notes", "the folder has no config.json and no weights"),
+        ("notes/readme.txt", "the file is no model: it has no weights"),
+        ("config.json", "this is the configuration of a model; name its folder"),
+    ];
+    for (path, why) in wrong {
+        let path = scratch.join(path).display().to_string();
+        let expected = format!("error: model `{path}`: {why}\nhint: orchestrate model list\n");
+        for mode in [&[][..], &["--dry-run"]] {
+            let mut command = scratch.orchestrate_without_checkout();
+            command.args(["-e", "narrow", "-s", "decode", "-m", &path]).args(mode);
+            let outcome = finish(command.arg("--results").arg(scratch.results()));
+            assert_eq!(
+                (outcome.code, outcome.stderr.as_str()),
+                (Some(2), expected.as_str()),
+                "{path} {mode:?}"
+            );
+        }
+        assert!(!scratch.join("target").exists() && !scratch.results().exists(), "{path}");
+    }
+}
+
+#[test]
+fn a_number_of_threads_that_is_no_number_is_refused_in_plain_words() {
+    let outcome = run(&tree(), &["-e", "narrow", "--threads", "x"]).exits_with(2);
+    assert!(outcome.stderr.contains("it takes numbers from 1 to 4096, separated by commas"), "{outcome:?}");
+}
+
+#[test]
+fn a_dry_run_names_the_dtype_of_each_row() {
+    let outcome = run(&tree(), &["-e", "wide", "--no-setup", "--quantize", "bfloat16", "--dry-run"]);
+    assert!(outcome.stdout.contains("wide on embedded in bf16"), "{outcome:?}");
 }

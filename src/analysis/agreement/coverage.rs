@@ -97,7 +97,15 @@ fn unchecked_workloads(
     }
     let for_all = reasons(record, |it| concerns_all(record, configuration, it));
     if verifier.configuration.is_some() {
-        missing.push(format!("its tokens in {} were not checked", unchecked.join(", ")));
+        let what = format!("its tokens in {} were not checked", unchecked.join(", "));
+        // The recorded reason is about all samples of the model.
+        const OF_ALL: &str = " were not checked: ";
+        if let [cause] = &for_all[..] {
+            let cause = cause.split_once(OF_ALL).map_or(cause.as_str(), |(_, cause)| cause);
+            missing.push(format!("{what}: {cause}"));
+            return missing;
+        }
+        missing.push(what);
     } else if for_all.is_empty() {
         missing.push("its measured tokens were not checked: no verifier ran".into());
     }

@@ -331,9 +331,12 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
     record.take(Entry::NotChecked(NotChecked {
         model: Some("/m".into()),
         reason: "the 10 s of the check were over".into(),
+        hint: Some("--budget 40s".into()),
         ..NotChecked::default()
     }));
-    assert_eq!(engine(&record).reasons[1..], ["the 10 s of the check were over"]);
+    let why = "its tokens in `ttft` were not checked: the 10 s of the check were over (hint: --budget 40s)";
+    assert_eq!(engine(&record).reasons, [why]);
+    assert_eq!(engine(&record).recorded_hint(), Some("--budget 40s"));
     add_reference_tokens(&mut record, ENGINE, |_| 6.2);
     assert_eq!(engine(&record).status, Status::Wrong);
 }

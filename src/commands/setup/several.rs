@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::with_set_up::with_set_up;
-use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
+use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::cli::{Verbosity, verbosity};
 use crate::commands::output::{self, WIDTH};
 use crate::engines::manifest::{Engine, Environment, Program};
@@ -37,7 +37,7 @@ impl Several<'_> {
         }
         if !work.is_empty() && !without_asking && !confirm(work.len())? {
             output::print_notice("nothing was set up\n");
-            return Ok(INTERRUPTED);
+            return Ok(FAILED_CASES);
         }
         let failed: Vec<(&str, String)> = with_set_up(self.registry, |setting_up| {
             let mut failed = Vec::new();

@@ -191,7 +191,7 @@ fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement
                     false => part.hint(hint),
                 }
             } else if missing.is_empty() && agreement.against != Against::Nothing {
-                part.say("Next step: its author removes the first reason.");
+                part.say("Next step: remove the first reason. The command below shows whether the engine causes it.");
                 part.hint(format!("orchestrate check {}", planned.engine_argument()));
             } else if missing.is_empty() {
                 part.say("Next step: name a verifier that runs this model in f32.");

@@ -25,7 +25,7 @@ pub fn table(overview: &Overview) -> Option<Table> {
         text("engine".into(), Keep::Always),
         Column { is_text: false, ..Column::named("result") },
         Column { overflow: Overflow::Wrapped, ..text("against the next best".into(), Keep::Always) },
-        text(format!("against {reference}"), Keep::Standard(1)),
+        Column { overflow: Overflow::Stacked, ..text(format!("against {reference}"), Keep::Always) },
     ];
     let mut table = Table { columns, lines, gap: 3, ..Table::default() };
     // Without a next best, or where the reference is always the best or the next best, a column says nothing.

@@ -1,15 +1,15 @@
 //! Values and ratios as text, in the units and the precision of the default report.
 
-use stats::{Comparison, Obstacle, Verdict};
+use stats::{Comparison, MetricKind, Obstacle, Verdict, worse};
 
 use crate::analysis::metric::{Scale, Unit};
 use crate::report::ranking::Compared;
 use crate::text::significant_digits;
 
-/// A ratio below this is written as a fraction: `1/253`.
-const LEAST_RATIO: f64 = 0.1;
 /// An interval whose half width is a larger share of its ratio supports two digits of the ratio, not three.
 const MAX_SHARE_OF_THREE_DIGITS: f64 = 0.005;
+/// The smallest ratio with its sign in words (`1.4x slower`) that has only two digits.
+const MIN_WITH_TWO_DIGITS: f64 = 1.1;
 
 /// The scale of a unit, which is the same in every record.
 pub fn scale(unit: Unit) -> Scale {
@@ -25,23 +25,29 @@ pub fn number_with_unit(value: f64, unit: Unit) -> String {
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
-/// A speed-up with the digits that its interval supports: `59x`, `0.87x`, `1/253`.
-pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>) -> String {
+/// A speed-up with the digits that its interval supports: `59x`, `1.2x slower`. `kind` names the sign of a ratio below 1.
+pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
     let digits = digits(ratio, bounds);
-    if ratio < LEAST_RATIO {
-        return format!("1/{}", significant_digits(1.0 / ratio, digits));
+    // Two digits keep the column of ratios narrow. Small differences need more.
+    let of_inverse = if ratio.recip() < MIN_WITH_TWO_DIGITS { digits } else { 2 };
+    let inverse = significant_digits(ratio.recip(), of_inverse);
+    // A ratio that is printed as 1.0 has no sign.
+    let is_one = inverse.trim_end_matches(['0', '.']) == "1";
+    match ratio < 1.0 {
+        true if is_one => format!("{inverse}x"),
+        true => format!("{inverse}x {}", worse(kind)),
+        false => format!("{}x", significant_digits(ratio, digits)),
     }
-    format!("{}x", significant_digits(ratio, digits))
 }
 
-/// `[54, 66]`
-pub fn interval(ratio: f64, (low, high): (f64, f64)) -> String {
+/// `[54, 66]`; with `is_inverse`, of the inverse ratio.
+pub fn interval(ratio: f64, (low, high): (f64, f64), is_inverse: bool) -> String {
     let digits = digits(ratio, Some((low, high)));
     let write = |end: f64| significant_digits(end, digits);
-    if ratio < LEAST_RATIO {
-        return format!("[1/{}, 1/{}]", write(1.0 / low), write(1.0 / high));
+    match is_inverse {
+        true => format!("[{}, {}]", write(high.recip()), write(low.recip())),
+        false => format!("[{}, {}]", write(low), write(high)),
     }
-    format!("[{}, {}]", write(low), write(high))
 }
 
 fn digits(ratio: f64, bounds: Option<(f64, f64)>) -> i32 {
@@ -57,11 +63,18 @@ pub const NOT_A_QUOTIENT: &str = "*";
 pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -> String {
     let Some(value) = compared.ratio() else { return "n/a".into() };
     let bounds = compared.bounds();
-    let interval = bounds.map_or_else(String::new, |bounds| format!(" {}", interval(value, bounds)));
+    let verdict = compared.verdict();
+    // The interval of an inconclusive ratio may have 1 in it, so it has no sign.
+    let is_inverse = value < 1.0 && matches!(verdict, Some(Verdict::Faster | Verdict::Slower));
+    let interval =
+        bounds.map_or_else(String::new, |bounds| format!(" {}", interval(value, bounds, is_inverse)));
     let mark = if is_quotient { "" } else { NOT_A_QUOTIENT };
-    let times = format!("{}{mark}", ratio(value, bounds));
-    let name = other.map_or_else(String::new, |other| format!(" {other}"));
-    match compared.verdict() {
+    let times = format!("{}{mark}", ratio(value, bounds, compared.pair.metric.kind()));
+    let name = other.map_or_else(String::new, |other| match value < 1.0 && verdict != Some(Verdict::Same) {
+        true if verdict != Some(Verdict::Inconclusive) => format!(" than {other}"),
+        _ => format!(" {other}"),
+    });
+    match verdict {
         Some(Verdict::Faster | Verdict::Slower) => format!("{times}{name}{interval}"),
         Some(Verdict::Same) if other.is_some() => format!("same as{name}{interval}"),
         Some(Verdict::Same) => format!("same{interval}"),
@@ -112,14 +125,22 @@ mod tests {
 
     #[test]
     fn a_ratio_has_two_or_three_digits() {
+        let ratio = |value, bounds| ratio(value, bounds, MetricKind::Speed);
         assert_eq!(ratio(59.18, Some((53.5, 65.5))), "59x");
         assert_eq!(ratio(59.18, Some((59.0, 59.3))), "59.2x");
-        assert_eq!(ratio(0.871, Some((0.6, 1.1))), "0.87x");
-        assert_eq!(ratio(0.00396, None), "1/253");
-        assert_eq!(ratio(0.00396, Some((0.003, 0.005))), "1/250");
         assert_eq!(ratio(1234.0, None), "1,230x");
-        assert_eq!(interval(59.18, (53.5, 65.5)), "[54, 66]");
-        assert_eq!(interval(0.004, (0.002, 0.005)), "[1/500, 1/200]");
+        assert_eq!(interval(59.18, (53.5, 65.5), false), "[54, 66]");
+    }
+
+    #[test]
+    fn a_ratio_below_one_has_its_sign_in_words() {
+        let speed = |value, bounds| ratio(value, bounds, MetricKind::Speed);
+        assert_eq!(speed(0.871, Some((0.6, 1.1))), "1.1x slower");
+        assert_eq!(speed(0.7, None), "1.4x slower");
+        assert_eq!(speed(0.00396, None), "250x slower");
+        assert_eq!(speed(0.999, None), "1.00x");
+        assert_eq!(ratio(0.5, None, MetricKind::Amount), "2.0x more");
+        assert_eq!(interval(0.004, (0.002, 0.005), true), "[200, 500]");
     }
 
     #[test]

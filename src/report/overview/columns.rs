@@ -122,12 +122,15 @@ pub fn table(overview: &Overview) -> Table {
         let title = format!("{}\nvs ref", overview.title(primary).replace('\n', " "));
         add(Column::value(&title, ""), &|it| ratio_cell(overview, it, primary));
     }
-    if table.columns.iter().all(|column| column.kind != ColumnKind::Value) {
+    let has_no_values = table.columns.iter().all(|column| column.kind != ColumnKind::Value);
+    if has_no_values {
         table.columns.push(Column { kind: ColumnKind::Value, ..Column::named("outcome") });
         table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
     }
     for (line, configuration) in table.lines.iter_mut().zip(configurations) {
-        if let Some(failure) = configuration.failure.filter(|_| configuration.rows.is_empty()) {
+        let of_case = || configuration.rows.iter().find_map(|row| row.failure.as_ref());
+        let of_all = configuration.failure.filter(|_| configuration.rows.is_empty());
+        if let Some(failure) = of_all.or_else(|| of_case().filter(|_| has_no_values)) {
             line.failure = Some(Tone::Dim.of(&failure.line()));
             line.is_failed_configuration = true;
             line.cells[1..].iter_mut().for_each(String::clear);
@@ -273,13 +276,13 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         return Tone::Dim.of("n/a");
     };
     let compared = Compared::as_stored(pair);
-    let text = ratio(value, None);
+    let text = ratio(value, compared.bounds(), pair.metric.kind());
     let quotient_mark = if is_quotient(report.rows.iter(), row, value) { "" } else { NOT_A_QUOTIENT };
     let mark = format!("{quotient_mark}{}", contradicted_mark(row));
     match compared.verdict() {
         Some(Verdict::Faster) => Tone::Good.of(&format!("{text}{mark}")),
         Some(Verdict::Slower) => Tone::Bad.of(&format!("{text}{mark}")),
-        Some(Verdict::Same) => format!("{text}{mark}"),
+        Some(Verdict::Same) => format!("same{}", contradicted_mark(row)),
         Some(Verdict::Inconclusive) => Tone::Dim.of(&format!("inconclusive{}", contradicted_mark(row))),
         None => Tone::Dim.of(&format!("{text}{NO_VERDICT}{mark}")),
     }
@@ -300,6 +303,8 @@ pub fn sort(overview: &mut Overview, name: &str) -> bool {
         return true;
     }
     let columns = value_columns(overview);
+    // The ratios with the reference have the order of their workload.
+    let name = name.strip_suffix("vs ref").map_or(name, str::trim_end);
     let is_workload = |column: &ValueColumn| {
         let is_named = |label: &str| label == name || scenario_of(overview, label) == Some(name);
         column.workload.is_some_and(is_named) && is_headline(overview, column)

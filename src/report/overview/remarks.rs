@@ -9,6 +9,7 @@ use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_YET_CHECKED};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{NoChecks, UNVERIFIED_HINT};
 use crate::analysis::metric::share::Absent;
+use crate::record::FailureKind;
 use crate::report::document::Table;
 use crate::report::grid::{more_rounds, why_no_ratios};
 use crate::report::ranking::Unranked;
@@ -42,7 +43,9 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     warnings.extend(why_no_verdicts(report));
     let labels = report.engines().map(|engine| &engine.label);
     let has_ratio = report.rows.iter().any(|row| report.verdicts.headline(row).is_some());
-    if !has_ratio && group_by_key(labels.map(|label| (label, ()))).len() > 1 && !report.rows.is_empty() {
+    // Without any result, the failures above say why.
+    let has_result = report.rows.iter().any(|row| row.failure.is_none());
+    if !has_ratio && has_result && group_by_key(labels.map(|label| (label, ()))).len() > 1 {
         warnings.push(why_no_ratios(report));
     }
     warnings.extend(report.warning_lines(|label| label.to_string()));
@@ -183,7 +186,7 @@ pub fn suggest_one_budget(lines: &mut [&mut String]) {
 /// Whether a ratio in the table of the best engines differs from the ratio of the shown values.
 pub fn has_inexact_ratio(best: &Table) -> bool {
     let mut cells = best.lines.iter().flat_map(|line| &line.cells);
-    cells.any(|cell| cell.contains(&format!("x{NOT_A_QUOTIENT}")))
+    cells.any(|cell| cell.contains(NOT_A_QUOTIENT))
 }
 
 /// The explanations of the words and marks that the table has, and the hints of configurations without results.
@@ -197,7 +200,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     let has_mark = |mark: &str| last_cells.iter().any(|cell| cell.contains(mark));
     let mut notes = Vec::new();
     if last_cells.iter().any(|cell| cell.starts_with("ref") || cell.contains('x')) {
-        notes.push(format!("vs ref: speed-up over `{}`; above 1 is better", report.reference));
+        notes.push(format!("vs ref: speed-up over `{}`", report.reference));
     }
     if has_mark(NOT_A_QUOTIENT) || is_marked_above {
         let why =
@@ -270,7 +273,12 @@ fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
             .outputs
             .iter()
             .any(|output| output.engine == it.engine.label && output.agreement.is_wrong());
+        // An engine that cannot run here is explained in its row.
+        let cannot_run = it
+            .failure
+            .is_some_and(|it| matches!(it.kind, FailureKind::Unavailable | FailureKind::Unsupported));
         match (is_wrong, it.unranked) {
+            _ if cannot_run => 5,
             (true, _) | (_, Some(Unranked::Wrong)) => 0,
             (_, Some(Unranked::Contradicted)) => 1,
             _ if it.failure.is_some() || it.rows.iter().any(|row| row.failure.is_some()) => 2,

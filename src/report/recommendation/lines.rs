@@ -1,5 +1,7 @@
 //! The recommendation in sentences.
 
+use std::path::Path;
+
 use super::choice::MAX_TIE_RATIO;
 use super::result::{Choice, ForModel, NotTried, Recommendation};
 use crate::analysis::agreement::{NoChecks, Status, two_digits};
@@ -13,7 +15,8 @@ use stats::{MIN_VERDICT_BLOCKS, Verdict};
 /// The most reasons under one title; JSON has all.
 const MAX_NAMED: usize = 3;
 
-pub fn sentences(recommendation: &Recommendation, report: &Report) -> Vec<String> {
+/// `path` is the file of the record, if it is not the latest one.
+pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<&Path>) -> Vec<String> {
     let mut lines = Vec::new();
     let several = recommendation.models.len() > 1;
     for model in &recommendation.models {
@@ -26,8 +29,9 @@ pub fn sentences(recommendation: &Recommendation, report: &Report) -> Vec<String
     );
     let best = recommendation.models.iter().find_map(|it| it.best.as_ref());
     lines.extend(best.map(|best| {
-        let engine = crate::shell::pasteable(std::slice::from_ref(&best.engine));
-        format!("evidence: `orchestrate explain {engine}`")
+        let path = path.map(|path| path.display().to_string());
+        let arguments: Vec<String> = [best.engine.clone()].into_iter().chain(path).collect();
+        format!("evidence: `orchestrate explain {}`", crate::shell::pasteable(&arguments))
     }));
     lines
 }
@@ -152,10 +156,10 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
         }
     } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {
         let hint = report.outputs.iter().find_map(|it| it.agreement.recorded_hint());
-        let hint = hint
-            .map_or("name an engine that runs the model in f32 with `--verifier ENGINE`".into(), |it| {
-                format!("`{it}`")
-            });
+        let hint = match hint {
+            Some(hint) => format!("`{hint}`"),
+            None => "name an engine that runs the model in f32 with `--verifier ENGINE`".into(),
+        };
         return vec![format!(
             "use: no engine can be recommended, because no output is verified; hint: {hint}"
         )];

@@ -9,6 +9,8 @@ mod choice;
 mod lines;
 mod result;
 
+use std::path::Path;
+
 use super::document::{Content, Document, Layouts, Lines, List, Section};
 use super::json::{REPORT_VERSION, json_bytes};
 use super::run_data::RunData;
@@ -18,7 +20,17 @@ use choice::Candidates;
 pub use result::Recommendation;
 
 impl Recommendation {
+    /// The recommendation from the latest record.
     pub fn of(record: &RunRecord) -> Self {
+        Self::new(record, None)
+    }
+
+    /// The recommendation from the record in this file. Its commands name the file.
+    pub fn of_file(record: &RunRecord, path: &Path) -> Self {
+        Self::new(record, Some(path))
+    }
+
+    fn new(record: &RunRecord, path: Option<&Path>) -> Self {
         let report = Report::of(record);
         let data = RunData::of(record);
         let candidates = Candidates::of(&data, &report);
@@ -38,7 +50,7 @@ impl Recommendation {
             not_tried: lines::not_tried(&data, &report),
             sentences: Vec::new(),
         };
-        recommendation.sentences = lines::sentences(&recommendation, &report);
+        recommendation.sentences = lines::sentences(&recommendation, &report, path);
         recommendation
     }
 
