@@ -25,6 +25,13 @@ pub fn number_with_unit(value: f64, unit: Unit) -> String {
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
+/// A speed-up in a narrow column, with the digits that its interval supports: `59x`, `0.70x`.
+pub fn speed_up(ratio: f64, bounds: Option<(f64, f64)>) -> String {
+    // Below 1, two digits keep the column narrow.
+    let digits = if ratio.recip() >= MIN_WITH_TWO_DIGITS { 2 } else { digits(ratio, bounds) };
+    format!("{}x", significant_digits(ratio, digits))
+}
+
 /// A speed-up with the digits that its interval supports: `59x`, `1.2x slower`. `kind` names the sign of a ratio below 1.
 pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
     let digits = digits(ratio, bounds);
@@ -36,7 +43,7 @@ pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String
     match ratio < 1.0 {
         true if is_one => format!("{inverse}x"),
         true => format!("{inverse}x {}", worse(kind)),
-        false => format!("{}x", significant_digits(ratio, digits)),
+        false => speed_up(ratio, bounds),
     }
 }
 
@@ -140,6 +147,10 @@ mod tests {
         assert_eq!(speed(0.00396, None), "250x slower");
         assert_eq!(speed(0.999, None), "1.00x");
         assert_eq!(ratio(0.5, None, MetricKind::Amount), "2.0x more");
+        assert_eq!(
+            [0.7, 0.95, 0.00396, 3.141].map(|it| speed_up(it, None)),
+            ["0.70x", "0.950x", "0.0040x", "3.14x"]
+        );
         assert_eq!(interval(0.004, (0.002, 0.005), true), "[200, 500]");
     }
 
