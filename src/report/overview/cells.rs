@@ -148,8 +148,8 @@ mod tests {
         assert_eq!(speed(0.999, None), "1.00x");
         assert_eq!(ratio(0.5, None, MetricKind::Amount), "2.0x more");
         assert_eq!(
-            [0.7, 0.95, 0.00396, 3.141].map(|it| speed_up(it, None)),
-            ["0.70x", "0.950x", "0.0040x", "3.14x"]
+            [0.7, 0.95, 0.00396, 2.5].map(|it| speed_up(it, None)),
+            ["0.70x", "0.950x", "0.0040x", "2.50x"]
         );
         assert_eq!(interval(0.004, (0.002, 0.005), true), "[200, 500]");
     }
