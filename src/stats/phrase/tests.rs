@@ -48,7 +48,7 @@ fn a_small_fraction_is_written_as_its_inverse() {
     assert_eq!(phrase(9.5, 10.5, MetricKind::Amount), "10.0 times less [9.5, 10.5]");
     assert_eq!(
         [11.04, 0.604, 1.0 / 252.0].map(|it| times(it, MetricKind::Speed)),
-        ["11.0x", "0.604x", "252x slower"]
+        ["11.0x", "1.66x slower", "252x slower"]
     );
     assert_eq!(times(0.01, MetricKind::Amount), "100x more");
     let bounds = |ratio, low, high| times_with_bounds(ratio, Some((low, high)), MetricKind::Speed);
