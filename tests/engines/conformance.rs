@@ -1,4 +1,4 @@
-//! Real engines together: they agree, they follow the protocol, and one run measures all of them.
+//! Real engines: they agree, they follow the protocol, and one run measures all of them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -328,7 +328,6 @@ fn the_smallest_engine_is_measured_by_its_path() {
     assert_fits_100_columns(&outcome.stdout);
 }
 
-/// The engines in the tree that compute on the CPU, the reference first.
 /// The load options of a manifest, each with its values.
 fn options_of(manifest: &toml::Table) -> toml::Table {
     manifest["load"]["options"].as_table().unwrap().clone()
@@ -353,6 +352,7 @@ fn values_of(values: &toml::Value) -> Option<(Vec<String>, Vec<String>)> {
     })
 }
 
+/// The engines in the tree that compute on the CPU, the reference first.
 fn cpu_engines() -> Vec<String> {
     engines_in_tree().into_iter().filter(|name| !needs_driver(name)).collect()
 }
