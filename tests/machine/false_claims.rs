@@ -12,7 +12,7 @@ struct Trial {
 }
 
 /// An engine with true claims: it reports the requested two threads, and keeps two cores busy.
-const HONEST: (&str, &str) = ("true", "--busy-threads 2");
+const TRUE_CLAIMS: (&str, &str) = ("true", "--busy-threads 2");
 
 impl Trial {
     /// Runs engines, each with its name and settings.
@@ -83,7 +83,7 @@ const SLOWLY: &str = "--per-token-ns 3000000";
 #[test]
 fn an_engine_that_reports_weights_larger_than_its_memory_is_named() {
     let settings = r#"--loaded '{"weights_dtype":"f32","weights_bytes":800000000}'"#;
-    let trial = Trial::run(&[HONEST, ("thin", settings)], DECODE);
+    let trial = Trial::run(&[TRUE_CLAIMS, ("thin", settings)], DECODE);
     let words = ["reports `f32` weights of 800 MB", "never held more than", "resident"];
     trial.assert_contradicted("thin", &words).assert_not_contradicted("true");
     // A reader of the table sees the mark at the ratio, and why the row has no rank.
@@ -100,7 +100,7 @@ fn an_engine_that_reports_weights_larger_than_its_memory_is_named() {
 fn an_engine_that_reports_a_narrow_dtype_and_holds_f32_is_named() {
     let fat = r#"--loaded '{"weights_dtype":"q4_0","weights_bytes":90000000}' --resident-bytes 700000000"#;
     let solid = r#"--loaded '{"weights_dtype":"f32","weights_bytes":100000000}' --resident-bytes 100000000"#;
-    let trial = Trial::run(&[("fat", fat), ("solid", solid), HONEST], DECODE);
+    let trial = Trial::run(&[("fat", fat), ("solid", solid), TRUE_CLAIMS], DECODE);
     trial.assert_contradicted("fat", &["reports `q4_0` weights of 90.0 MB", "as much as f32 needs"]);
     trial.assert_not_contradicted("solid").assert_not_contradicted("true");
 }
@@ -225,7 +225,7 @@ fn an_engine_that_reports_f32_and_computes_less_precisely_is_named() {
 
 #[test]
 fn a_summary_without_iterations_is_refused() {
-    let trial = Trial::run(&[("boasts", "--fault rate_without_facts"), HONEST], DECODE);
+    let trial = Trial::run(&[("boasts", "--fault rate_without_facts"), TRUE_CLAIMS], DECODE);
     let failure = &case_of(&trial.report, "boasts")["failure"];
     assert_eq!(failure["kind"], "protocol", "{failure}");
     assert_eq!(failure["message"], "a `summary` without measured iterations: `iterations` is empty");

@@ -18,7 +18,7 @@ fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Record) {
     (outcome, record)
 }
 
-/// Writes a model, `large`, whose weights of 100 MB or more are in no usual cache.
+/// Writes a model, `large`, whose weights of 243 MB fit into no usual cache.
 fn write_large_model(scratch: &Scratch) {
     let config = json!({
         "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16,
@@ -66,7 +66,7 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
     assert_eq!(order, expected.collect::<Vec<_>>());
 }
 
-/// The engine answers at once, so it needs hundreds of times what the machine can do. Two probes on a busy machine prove that too.
+/// The engine answers at once, so it needs far more than the machine can do. Two probes on a busy machine prove that too.
 #[test]
 fn a_rate_that_no_machine_reaches_is_contradicted_after_one_block() {
     let scratch = Scratch::new();

@@ -171,8 +171,8 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     assert!(warnings.contains(slowed) && warnings.contains("other programs use GPU 0"), "{warnings}");
 }
 
-/// The report of a run on a machine with two GPUs, of which engines see and use only the second. While an
-/// engine runs, this GPU uses 3 GiB more. With `STAND_IN_PROCESSES=own`, the driver lists the engine's process with 2 GiB.
+/// The report of a run on a machine with two GPUs, of which engines see and use only the second. While an engine runs, this GPU
+/// uses 3 GiB more. With `STAND_IN_PROCESSES=own`, the driver lists the engine's process with 2 GiB.
 fn report_of_second_gpu(scratch: &Scratch, more_variables: &[(&str, &str)]) -> Value {
     let variables = scratch.join("variables");
     let script = format!(
