@@ -162,7 +162,7 @@ fn a_broken_folder_is_a_row_of_a_run() {
 }
 
 #[test]
-fn the_row_of_a_model_that_cannot_be_opened_has_the_reason_and_apart_from_it_the_hint() {
+fn the_row_of_a_model_that_cannot_be_opened_has_a_reason_and_a_separate_hint() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "q8_0", "model/a.gguf");
     std::fs::copy(scratch.join("model/a.gguf"), scratch.join("model/b.gguf")).unwrap();
