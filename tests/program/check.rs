@@ -187,11 +187,11 @@ fn settings_that_an_engine_does_not_report_are_absent() {
 }
 
 #[test]
-fn an_engine_in_node_that_was_written_from_the_page_passes() {
+fn an_engine_in_javascript_without_a_kit_passes() {
     let node = command("node").arg("--version").output();
     if !node.is_ok_and(|node| node.status.success()) {
         // The test harness would hide the output of a macro, so this writes to stderr itself.
-        let skipped = "skipped: an_engine_in_node_that_was_written_from_the_page_passes: no `node` on PATH\n";
+        let skipped = "skipped: an_engine_in_javascript_without_a_kit_passes: no `node` on PATH\n";
         std::io::stderr().write_all(skipped.as_bytes()).unwrap();
         return;
     }

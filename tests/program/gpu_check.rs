@@ -1,6 +1,5 @@
-//! Tests of scripts/gpu-check, from its packed programs to its table, in a tree of invented engines: as a rehearsal on
-//! the CPU, without a GPU, and with a stand-in for the driver. They do not show that the script
-//! works on a GPU.
+//! Tests of scripts/gpu-check, from its packed programs to its table, in a tree of invented engines: as a rehearsal on the CPU,
+//! without a GPU, and with a stand-in for the driver. They do not show that the script works on a GPU.
 
 use std::path::Path;
 use std::process::Command;

@@ -85,7 +85,7 @@ fn two_runs_send_different_prompts_of_the_same_recipe_and_each_engine_of_a_run_g
 fn records_of_different_nonces_are_compared_and_of_different_seeds_refused() {
     let scratch = Scratch::new();
     let engine = scratch.engine("engine", "");
-    // This engine gets text, of which it makes other numbers of tokens in each run.
+    // This engine gets text. The number of tokens that it makes of a prompt differs between runs.
     let reader = scratch.engine("reader", r#"--capabilities '{"prompt_ids":false}'"#);
     let record = |name: &str, options: &[&str]| {
         run(&scratch, &[&engine, &reader], options);

@@ -36,7 +36,7 @@ fn assert_only_partial_engines_are_wrong(run: &Run) {
 }
 
 #[test]
-fn an_engine_that_computes_a_part_of_each_prompt_is_wrong_by_the_prompts_that_are_stored_beside_the_model() {
+fn stored_dependent_prompts_find_engines_that_compute_a_part_of_each_prompt() {
     let scratch = Scratch::new();
     let stored = store_answers_of(&scratch, MODEL, &["--force"]).exits_with(0);
     for tokens in [128, 512, 1024] {
@@ -52,7 +52,7 @@ fn an_engine_that_computes_a_part_of_each_prompt_is_wrong_by_the_prompts_that_ar
 }
 
 #[test]
-fn the_verifier_finds_such_prompts_once_for_a_model_and_stores_them_by_its_identity() {
+fn the_verifier_finds_dependent_prompts_once_for_each_model_and_stores_them() {
     let scratch = Scratch::outside_checkout();
     let sage = r#"
     about = "verifies"

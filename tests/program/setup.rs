@@ -203,7 +203,7 @@ fn set_up_builds_an_engine_and_can_be_repeated() {
 }
 
 #[test]
-fn set_up_builds_a_default_member_with_the_crates_that_cargo_run_has_compiled() {
+fn set_up_of_a_default_member_reuses_the_crates_of_cargo_run() {
     let scratch = Scratch::outside_checkout();
     let manifest = |name: &str| {
         format!("about = \"a package\"\nbinary = \"{name}-bin\"\n[build]\npackage = \"{name}-package\"\n")
