@@ -25,8 +25,8 @@ impl Launch {
         Self { seed, number: number.unwrap_or(0), began_unix_ns }
     }
 
-    /// The factor on the token times of one iteration of a request (`protocol/README.md`): from the slowdown, from the drift
-    /// and the speed of the machine at the iteration's start, and from the noise of the launch and of the iteration.
+    /// The factor on the token times of one iteration of a request: from the slowdown, from the drift and the speed of the
+    /// machine at the iteration's start, and from the noise of the launch and of the iteration.
     pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let now_ns = unix_ns();
         let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_unix_ns);
