@@ -7,9 +7,9 @@
 //! - one of `PARSED_ONLY`: they are only parsed, by the shell and by the program itself;
 //! - `exit=3`, `exit=0|3`: the exit codes; without this tag 0.
 //!
-//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME`: a file in the folder of the page. The commands of a workflow
-//! (`yaml`) are parsed. `text output` is the output of the commands before it, in part: `...` stands for other text, and
-//! a number for any number.
+//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME`: a file in the folder of the page. The commands of a
+//! workflow (`yaml`) are parsed. `text output` is the output of the commands before it, in part: `...` stands for other text,
+//! and a number for any number.
 
 use crate::page::{self, Block, Page};
 use crate::sessions::{IS_FULL, Session};
