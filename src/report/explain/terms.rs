@@ -178,9 +178,7 @@ fn measurement(report: Option<&Report>) -> Part {
         part.say("Nothing was measured in this record.");
         return part;
     }
-    part.say(
-        "block: every engine is launched once, and rounds measure them in turn. A verdict needs 5 blocks.",
-    );
+    part.say("block: engines are launched anew, and rounds measure them in turn. A verdict needs 5 blocks.");
     part.say("round: one request to each engine, one after the other. Only one engine runs at a time.");
     part.say("warm-up: requests before the measured ones, until their times are steady. They do not count.");
     part

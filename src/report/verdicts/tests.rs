@@ -256,7 +256,7 @@ fn a_run_that_was_cut_off_says_how_many_blocks_verdicts_need() {
     (record.closed, record.end) = (Vec::new(), None);
     let text = rendered(&record, "table", 100);
     assert!(
-        text.contains("\nno verdicts: the run ended after 2 of the 5 blocks that verdicts need\n"),
+        text.contains("\nno verdicts: the run ended after 2 complete blocks; verdicts need 5\n"),
         "{text}"
     );
 }
