@@ -67,7 +67,8 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     let count = plural(blocks, "block");
     let why = match report.budget_ns {
         _ if is_cut_off => {
-            format!("the run ended after {blocks} complete blocks; verdicts need {MIN_VERDICT_BLOCKS}")
+            let complete = plural(blocks, "complete block");
+            format!("the run ended after {complete}; verdicts need {MIN_VERDICT_BLOCKS}")
         }
         Some(budget_ns) if out_of_time => {
             let known = report.workloads.iter().find_map(|it| it.needs_budget.clone());
