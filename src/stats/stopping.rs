@@ -59,7 +59,7 @@ impl Rule {
     }
 
     /// The interim analysis after `blocks` blocks, with the half widths of all intervals. The caller leaves
-    /// out a pair or configuration without an interval (failed, or too few blocks), because that would delay
+    /// out a pair or configuration without an interval (failed, or too few blocks), because it would delay
     /// the end until the last analysis.
     pub fn analyse(self, blocks: usize, half_widths: &[f64]) -> Analysis {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);
