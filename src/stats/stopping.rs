@@ -23,7 +23,7 @@ pub enum StoppedBy {
     /// At the last interim analysis, some interval was still too wide.
     #[serde(alias = "last_look")]
     LastAnalysis,
-    /// The time budget of the run was used up.
+    /// The time budget of the run was used up, or the user interrupted the run.
     Time,
     /// The number of blocks was fixed: the user set it, or the order is sequential.
     #[serde(alias = "asked")]
