@@ -184,7 +184,7 @@ fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
         "paired: the difference between an engine and its twin in one block (95th percentile). In one run, only a \
          difference above this and above 2 % counts"
             .to_string(),
-        "between: the difference between two blocks of one engine, minutes apart (95th percentile). Between two runs, \
+        "between: the difference between two blocks of one engine (95th percentile). Between two runs, \
          only a difference above this and above 2 % counts"
             .to_string(),
     ];
@@ -245,7 +245,11 @@ mod tests {
         assert!(decode.contains(" %"), "{decode}");
         assert!(shown.contains("stored in `/data/x.json`"), "{shown}");
         assert!(!shown.contains("20 blocks make it reliable"), "{shown}");
-        assert_eq!(shown.matches("calm").count(), 1, "an engine has its name in one line: {shown}");
+        assert_eq!(
+            shown.matches("calm").count(),
+            1,
+            "only the first line of an engine has its name: {shown}"
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ const OFF: &str = "off";
 /// A folder that all users of the machine share, so not the one of TMPDIR.
 const FOLDER: &str = "/tmp/orchestrate-runs";
 /// The file that is locked while files of runs are examined and made.
-const GATE: &str = "gate";
+const FOLDER_LOCK: &str = "gate";
 
 /// The most characters of another run's command in a message.
 const MAX_COMMAND_CHARS: usize = 80;
@@ -45,7 +45,7 @@ struct Holder {
     /// UTC, as RFC 3339 writes it.
     since: String,
     command: String,
-    /// Empty if the cores are unknown: then all.
+    /// Empty if the cores are unknown: then all cores count.
     cores: BTreeSet<u32>,
 }
 
@@ -59,9 +59,9 @@ impl CoreLock {
         let folder = PathBuf::from(setting.as_deref().unwrap_or(FOLDER));
         let own = Holder::of_this_process();
         loop {
-            let attempt = Attempt::begin(&folder).and_then(|attempt| Ok((attempt.holders(&own)?, attempt)));
-            let (holders, attempt) = match attempt {
-                Ok(begun) => begun,
+            let locked = LockedFolder::open(&folder).and_then(|locked| Ok((locked.holders(&own)?, locked)));
+            let (holders, locked) = match locked {
+                Ok(found) => found,
                 Err(error) => {
                     let message = format!(
                         "machine: other runs were not excluded, because `{}` cannot be used: {error:#}; \
@@ -76,7 +76,7 @@ impl CoreLock {
                 }
             };
             let Some((holder, file)) = holders.into_iter().next() else {
-                return attempt.hold(run, &own, CoreLockState::Held, None);
+                return locked.hold(run, &own, CoreLockState::Held, None);
             };
             let problem = format!("another run uses the same cores: {}", holder.described());
             match other_runs {
@@ -90,11 +90,11 @@ impl CoreLock {
                 }
                 OtherRuns::Ignore => {
                     let warning = format!("machine: {problem}; measure again when it has ended");
-                    return attempt.hold(run, &own, CoreLockState::Shared, Some(warning));
+                    return locked.hold(run, &own, CoreLockState::Shared, Some(warning));
                 }
                 OtherRuns::Wait => {
                     // Another run can begin or end while this one waits.
-                    drop(attempt);
+                    drop(locked);
                     on_wait(&problem);
                     file.lock_shared().context("cannot wait for another run")?;
                 }
@@ -112,23 +112,23 @@ impl Drop for CoreLock {
 }
 
 /// The folder of the locks, while no other run examines it.
-struct Attempt<'a> {
+struct LockedFolder<'a> {
     folder: &'a Path,
-    _gate: File,
+    _lock: File,
 }
 
-impl<'a> Attempt<'a> {
-    fn begin(folder: &'a Path) -> Result<Self> {
+impl<'a> LockedFolder<'a> {
+    fn open(folder: &'a Path) -> Result<Self> {
         if !folder.is_dir() {
             std::fs::create_dir_all(folder)?;
             // Every user of the machine makes files here, and removes only their own.
             std::fs::set_permissions(folder, Permissions::from_mode(0o1777))?;
         }
-        let path = folder.join(GATE);
+        let path = folder.join(FOLDER_LOCK);
         // The file may belong to another user, and then it can only be read.
-        let gate = File::open(&path).or_else(|_| create_readable(&path))?;
-        gate.lock()?;
-        Ok(Self { folder, _gate: gate })
+        let lock = File::open(&path).or_else(|_| create_readable(&path))?;
+        lock.lock()?;
+        Ok(Self { folder, _lock: lock })
     }
 
     /// The living runs on some of the same cores, each with its file.
@@ -141,7 +141,7 @@ impl<'a> Attempt<'a> {
             }
             let Ok(mut file) = File::open(&path) else { continue };
             if file.try_lock_shared().is_ok() {
-                // Its run was killed. A file of another user stays.
+                // The run of this file was killed. A file of another user stays.
                 let _ = std::fs::remove_file(&path);
                 continue;
             }

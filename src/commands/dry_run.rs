@@ -312,8 +312,8 @@ impl EarlierTimes {
         let is_checked =
             |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
         let known_ns = |it: &Configuration| {
-            let (key, of) = (key(it), |times: &BTreeMap<String, f64>, key| times.get(key).copied());
-            of(&self.launches, &key).unwrap_or(0.0) + of(&self.scores, &key).unwrap_or(0.0)
+            let (key, ns_of) = (key(it), |times: &BTreeMap<String, f64>, key| times.get(key).copied());
+            ns_of(&self.launches, &key).unwrap_or(0.0) + ns_of(&self.scores, &key).unwrap_or(0.0)
         };
         let checked = plan.configurations.iter().filter(is_checked);
         if plan.verification == Verification::Off { 0.0 } else { checked.map(known_ns).sum() }

@@ -81,6 +81,6 @@ mod tests {
         assert_eq!(parsed(&["a.jsonl"]), ("".into(), Some("a.jsonl".into())));
         assert_eq!(parsed(&["toy", "decode", &file]), ("toy decode".into(), Some(file.clone())));
         // The name of a model from a hub has a slash.
-        assert_eq!(parsed(&["toy owner/name"]), ("toy owner/name".into(), None));
+        assert_eq!(parsed(&["toy", "owner/name"]), ("toy owner/name".into(), None));
     }
 }

@@ -1,4 +1,4 @@
-//! `orchestrate engines`, `scenarios`, `metrics` and `schema`: lists of engines, scenarios, metrics and the protocol.
+//! `orchestrate engines`, `scenarios`, `metrics` and `schema`: lists of engines, scenarios and metrics, the protocol's schema.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

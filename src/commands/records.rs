@@ -94,7 +94,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     judgement.new.name = new_name;
     judgement.notices.splice(0..0, base_notices.into_iter().chain(new_notices));
     if base.header.id == new.header.id {
-        // A table of a record with itself has nothing to say. Programs get all its entries.
+        // A record has no difference to itself, so a sentence replaces the table. The other formats have all entries.
         if arguments.format.name == FORMATS[0].name {
             output::print(text::break_lines(&same_run(&base), output::WIDTH))?;
             return Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)));

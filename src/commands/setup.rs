@@ -20,12 +20,12 @@ use crate::machine::{CPU, Device};
 use crate::plan::selection::distinct;
 use crate::shell::{megabytes, pasteable};
 use crate::text;
-use several::Several;
+use several::SeveralEngines;
 use with_set_up::with_set_up;
 
 #[derive(Debug, Args)]
 pub struct SetupArgs {
-    /// Engines to set up; one question comes first if there are several, or a download, and states the sizes
+    /// Engines to set up; for several engines or a download, one question with the sizes comes first
     #[arg(value_name = "ENGINE", value_delimiter = ',', required_unless_present_any = ["list", "all"])]
     pub engines: Vec<String>,
     /// Set up every engine that this machine can run
@@ -63,11 +63,11 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
         [engine] => one(&registry, engine, &devices, arguments.yes),
         [] => {
             let engines = &registry.engines.iter().collect::<Vec<_>>();
-            Several { registry: &registry, engines, devices: &devices, all: true }.set_up(arguments.yes)
+            SeveralEngines { registry: &registry, engines, devices: &devices, all: true }
+                .set_up(arguments.yes)
         }
-        engines => {
-            Several { registry: &registry, engines, devices: &devices, all: false }.set_up(arguments.yes)
-        }
+        engines => SeveralEngines { registry: &registry, engines, devices: &devices, all: false }
+            .set_up(arguments.yes),
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Machine {
     pub cpu_limit_millicpus: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
-    /// Whether the limit could not be read. An absent limit then does not mean that there is none. Older records lack this field.
+    /// Whether the CPU limit could not be read. An absent limit then does not mean that there is none. Older records lack this.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cpu_limit_unknown: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -22,7 +22,7 @@ pub struct ListedCounter {
     pub trouble: Option<String>,
 }
 
-/// All counters of this machine, including unreadable ones.
+/// All counters of this machine. Unreadable ones of processors are listed too, those of GPUs are not.
 pub fn list_counters() -> Vec<ListedCounter> {
     let of_zone =
         |zone: Zone| ListedCounter { trouble: zone.error().map(|kind| kind.to_string()), name: zone.name };

@@ -235,7 +235,7 @@ impl ProcessFamily {
         Self { mark, marked: Vec::new(), last_search: None }
     }
 
-    /// The process `first`, its descendants, and every marked process.
+    /// The process `first`, the marked processes of the last search, and their descendants.
     pub fn processes(&mut self, first: u32) -> Vec<u32> {
         let mark = self.mark.clone();
         self.processes_with(first, || mark.processes())

@@ -32,7 +32,7 @@ pub struct Sampler {
 
 #[derive(Debug, Default)]
 pub struct SampledUse {
-    /// The sample with the most memory.
+    /// The sample with the largest proportional memory (PSS).
     pub held: Option<HeldMemory>,
     pub gpus: Vec<GpuPass>,
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 pub struct Golden {
-    pub special_functions: Special,
+    pub special_functions: SpecialFunctions,
     pub student: Student,
     pub intervals: Vec<IntervalCase>,
     pub bootstraps: Vec<IntervalCase>,
@@ -20,7 +20,7 @@ pub struct Golden {
 
 /// Each row has the arguments of a function, then its value.
 #[derive(Deserialize)]
-pub struct Special {
+pub struct SpecialFunctions {
     pub ln_gamma: Vec<(f64, f64)>,
     pub incomplete_beta: Vec<(f64, f64, f64, f64)>,
     pub normal_above: Vec<(f64, f64)>,

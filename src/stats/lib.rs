@@ -1,5 +1,5 @@
-//! Pure statistics over `f64`, without samples, engines, units or clocks. Every method cites its source, and tests compare
-//! the results with numpy, scipy and statsmodels.
+//! Pure statistics over `f64`, without samples, engines, units or clocks. Every statistical method cites its source. Tests
+//! compare the results with numpy, scipy and statsmodels.
 //!
 //! Each arrow has the name of a module:
 //!

@@ -71,7 +71,7 @@ mod tests {
     use crate::ratio::{Blocks, Rounds};
 
     /// Two configurations over five blocks: the first is faster by `log_ratio` on average, and no block differs from that by more
-    /// than `spread`. The record has `others` more comparisons.
+    /// than `spread`. The experiment has `others` more comparisons.
     fn compared(log_ratio: f64, spread: f64, floor: Option<f64>, others: usize) -> Comparison {
         compared_in(5, log_ratio, spread, floor, others)
     }

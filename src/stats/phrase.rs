@@ -159,7 +159,7 @@ pub fn times(ratio: f64, kind: MetricKind) -> String {
 
 /// The same with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
 pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
-    // A ratio that is printed as 1.00 has no sign.
+    // A ratio that is printed as 1.00 has no such word.
     let is_inverse = ratio.recip() >= 1.005;
     let ratio_of = |ratio: f64| if is_inverse { ratio.recip() } else { ratio };
     let write = |ratio: f64| match ratio_of(ratio) {
@@ -174,7 +174,7 @@ pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKin
     format!("{}{word}{bounds}", write(ratio))
 }
 
-/// The sign of a ratio below 1, in words.
+/// The word for a ratio below 1.
 pub fn worse(kind: MetricKind) -> &'static str {
     match kind {
         MetricKind::Speed => SPEED.less,

@@ -23,7 +23,7 @@ pub enum StoppedBy {
     /// At the last interim analysis, some interval was still too wide.
     #[serde(alias = "last_look")]
     LastAnalysis,
-    /// The time budget of the run was used up.
+    /// The time budget of the run was used up, or the user interrupted the run.
     Time,
     /// The number of blocks was fixed: the user set it, or the order is sequential.
     #[serde(alias = "asked")]
@@ -59,7 +59,7 @@ impl Rule {
     }
 
     /// The interim analysis after `blocks` blocks, with the half widths of all intervals. The caller leaves
-    /// out a pair or configuration without an interval (failed, or too few blocks), because that would delay
+    /// out a pair or configuration without an interval (failed, or too few blocks), because it would delay
     /// the end until the last analysis.
     pub fn analyse(self, blocks: usize, half_widths: &[f64]) -> Analysis {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);

@@ -14,7 +14,7 @@ pub enum Verdict {
     Slower,
     /// Equal, or with a difference too small to count.
     Same,
-    /// The noise is too large for a decision.
+    /// Neither a difference nor equality is shown.
     Inconclusive,
 }
 

@@ -205,7 +205,7 @@ fn an_engine_in_javascript_without_a_kit_passes() {
         "\n  passed  overlap ",
         "\n  passed  sampling ",
     ]);
-    let is_left_out = |line: &&str| line.contains("not claimed: `prompt") || line.contains("all-facts");
+    let is_left_out = |line: &&str| line.contains("not claimed: `prompt") || line.contains("main-facts");
     let absent: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with("  absent")).collect();
     assert!(absent.iter().all(is_left_out), "{absent:?}");
     scratch.assert_no_processes_left();

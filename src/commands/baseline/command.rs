@@ -86,7 +86,7 @@ fn show(baseline: &Baseline) -> Result<String> {
 
 fn remove(name: &str) -> Result<String> {
     if !store::exists(name)? {
-        // Reading fails, with an error that lists the baselines.
+        // Reading fails, with an error whose hint has known names.
         Baseline::read(name)?;
     }
     Ok(format!("removed {}\n", store::remove(name)?.display()))

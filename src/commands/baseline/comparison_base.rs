@@ -1,4 +1,4 @@
-//! Compares a run with a baseline: opens the baseline, joins its programs to the plan, and judges the run afterwards.
+//! Compares a run with a baseline: opens the baseline, adds its programs to the plan, and judges the run afterwards.
 
 use std::path::PathBuf;
 use std::time::SystemTime;

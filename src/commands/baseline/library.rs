@@ -124,7 +124,7 @@ impl Elf<'_> {
 mod tests {
     use super::*;
 
-    /// A file with one segment and these names in its dynamic section.
+    /// A file with one loaded segment and these names in its dynamic section.
     fn elf(entries: &[(u64, &str)]) -> Vec<u8> {
         let (mut strings, mut dynamic) = (vec![0], Vec::new());
         for (tag, text) in entries {

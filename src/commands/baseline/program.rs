@@ -1,6 +1,6 @@
 //! The stored program of a configuration, so that the program can be measured again: a copy and its digest. A script, a Python
-//! engine or a program with own libraries needs more than one file. The others are only listed. A later run reports those that
-//! are missing, and the files with a digest that have changed.
+//! engine or a program with own libraries needs more than one file. The other files are only listed. A later run reports those
+//! that are missing, and those with a digest that have changed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use super::{library, store};
 use crate::engines::registry::Registry;
 use crate::plan::Configuration;
 
-/// The size of the largest program that is copied. Of a larger program only the digest is stored.
+/// The size of the largest program that is copied. A larger program has a digest and no copy.
 const MAX_COPY_BYTES: u64 = 1_000_000_000;
 /// The size of the largest script that is read. Scripts written by people are smaller.
 const MAX_SCRIPT_BYTES: u64 = 1 << 16;

@@ -20,7 +20,7 @@ const DESCRIPTION: &str = "baseline.json";
 const PROGRAMS: &str = "programs";
 const MAX_NAME_LENGTH: usize = 100;
 
-/// Refuses a name that is a path, is hidden, or looks like an option.
+/// Refuses a name that is no plain file name, is hidden, or looks like an option.
 pub fn check_name(name: &str) -> Result<()> {
     let is_allowed = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
     let valid = !name.is_empty() && name.len() <= MAX_NAME_LENGTH && name.chars().all(is_allowed);

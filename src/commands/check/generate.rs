@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::options::unclaimed;
 use super::prompts::MAX_TESTED_BATCH;
-use super::requests::{ANSWERED_AS_VALID, outputs, with};
+use super::requests::{ANSWERED_AS_VALID, outputs, with_fields};
 use super::result::{Finding, Outcome, absent, require, wrong};
 use super::subject::{Check, Subject};
 
@@ -132,7 +132,7 @@ pub const INVALID_LINES: &[Check] = &[
     invalid("huge-count", |it| refuses(it, br#"{"prompt":"Hello","iterations":1e400}"#)),
     Check::new("large-integers", "the engine refuses an `id` or a `seed` of 2^53", refuses_large_integers),
     invalid("huge-length", refuses_a_huge_length),
-    Check::new("first-error", "of several errors, the first in order is answered", answers_the_first_error),
+    Check::new("first-error", "of several errors, the protocol's first is reported", answers_the_first_error),
     invalid("unknown-type", refuses_an_unknown_type),
 ];
 
@@ -179,10 +179,10 @@ fn answers_the_first_error(subject: &mut Subject) -> Outcome {
     }
     let context = subject.load_answer()?.facts.context_tokens;
     for line in unclaimed {
-        let invalid = with(line.clone(), &json!({ "max_new_tokens": 0 }));
+        let invalid = with_fields(line.clone(), &json!({ "max_new_tokens": 0 }));
         subject.expect_refusal(&protocol::encode(&invalid), &[BadRequest])?;
         if let Some(context) = context {
-            let too_long = with(line, &json!({ "max_new_tokens": context }));
+            let too_long = with_fields(line, &json!({ "max_new_tokens": context }));
             subject.expect_refusal(&protocol::encode(&too_long), &[Unsupported])?;
         }
     }

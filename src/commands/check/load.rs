@@ -11,7 +11,7 @@ use super::subject::{Check, Subject};
 pub const CHECKS: &[Check] = &[
     Check::new("load", "the engine loads; `load_ns` is at most the wall time", loads),
     Check::new("in-effect", "`loaded` reports the requested device and threads", reports_its_settings),
-    Check::new("all-facts", "`loaded` reports the main optional facts", reports_main_facts),
+    Check::new("main-facts", "`loaded` reports the main optional facts", reports_main_facts),
     Check::new("unknown-option", "an unknown option is a `bad_request`", |it| {
         refuses(it, "options", json!({ "no-such-option": 1 }), &[BadRequest])
     }),

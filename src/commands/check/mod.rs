@@ -3,6 +3,7 @@
 //! A check is one entry in the table of its file: a name, the property that it proves, and a function that talks to the
 //! `Subject`. To add one, add an entry. Checks know no scenario and measure nothing.
 
+mod connection;
 mod generate;
 mod lifetime;
 mod load;
@@ -14,7 +15,6 @@ mod requests;
 mod result;
 mod score;
 mod subject;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

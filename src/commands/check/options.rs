@@ -4,7 +4,7 @@ use protocol::FailureKind::Unsupported;
 use protocol::{Capabilities, IgnoreEos, Output};
 use serde_json::{Value, json};
 
-use super::requests::{outputs, with};
+use super::requests::{outputs, with_fields};
 use super::result::{Outcome, absent, require};
 use super::subject::{Check, Subject};
 
@@ -93,5 +93,5 @@ pub fn unclaimed(subject: &Subject, capabilities: &Capabilities) -> Vec<Value> {
         (capabilities.sampling, subject.line(json!({ "sampling": { "temperature": 1.0, "seed": 1 } }))),
     ];
     let unclaimed = features.into_iter().filter(|(claimed, _)| !claimed).map(|(_, line)| line);
-    unclaimed.map(|line| with(line, &json!({ "max_new_tokens": 2 }))).collect()
+    unclaimed.map(|line| with_fields(line, &json!({ "max_new_tokens": 2 }))).collect()
 }

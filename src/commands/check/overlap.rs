@@ -43,7 +43,7 @@ fn overlaps(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// The time within which a cancel arrives. A request that ends later as complete has ignored its cancel.
+/// The longest time that a cancel needs to arrive. A request that ends later, and not as cancelled, has ignored it.
 const MAX_CANCEL_DELAY: Duration = Duration::from_millis(200);
 
 fn cancels(subject: &mut Subject) -> Outcome {

@@ -94,7 +94,7 @@ fn refuses_unknown_ids(subject: &mut Subject) -> Outcome {
     let Some(size) = facts.vocabulary_size else {
         return absent("`loaded` has no `vocabulary_size`");
     };
-    // The second line also exceeds the context. The error of the vocabulary is the first in order.
+    // The second line also exceeds the context. The protocol puts the error of the vocabulary first.
     for tokens in [Some(1), facts.context_tokens].into_iter().flatten() {
         let line = json!({ "prompt_ids": [size], "max_new_tokens": tokens });
         subject.expect_refusal(&protocol::encode(&line), &[BadRequest])?;

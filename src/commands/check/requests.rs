@@ -28,7 +28,7 @@ pub fn outputs(answer: &Answer) -> Vec<Value> {
 }
 
 /// The line with these fields added. They replace the line's own fields of the same names.
-pub fn with(mut line: Value, fields: &Value) -> Value {
+pub fn with_fields(mut line: Value, fields: &Value) -> Value {
     for (name, value) in fields.as_object().into_iter().flatten() {
         line[name] = value.clone();
     }
@@ -47,10 +47,10 @@ impl Subject {
             true => json!({ "prompt_ids": self.prompt_ids() }),
             false => json!({ "prompt": TEXT }),
         };
-        with(line, &fields)
+        with_fields(line, &fields)
     }
 
-    /// A `generate` with a batch of so many prompts.
+    /// A `generate` with a batch of this many prompts.
     pub fn batch(&self, prompts: u32) -> Value {
         let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
         let prompts = prompts as usize;
@@ -60,14 +60,14 @@ impl Subject {
         }
     }
 
-    /// A `generate` with these fields and a prompt of this text: as text, or as ids where the engine or the model has no
-    /// tokenizer.
+    /// A `generate` with these fields and this text as its prompt. Where the engine or the model has no tokenizer, `line` gives
+    /// another prompt.
     pub fn line_of_text(&self, text: &str, fields: Value) -> Value {
         let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
         if !self.takes_text() || (takes_ids && self.tokenizer.is_none()) {
             return self.line(fields);
         }
-        with(json!({ "prompt": text }), &fields)
+        with_fields(json!({ "prompt": text }), &fields)
     }
 
     /// The ids of a short text. Without the model's tokenizer, ids that every vocabulary has.

@@ -10,8 +10,8 @@ use protocol::{Capabilities, Failed, HelloFacts, Loaded, Message, Request};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use super::connection::Connection;
 use super::result::{Evidence, Finding, Outcome, absent, failure_text, unexpected, with_hint, wrong};
-use super::wire::Wire;
 use crate::machine::Device;
 use crate::plan::Configuration;
 use crate::run::process::{Deadlines, why_not_started};
@@ -40,7 +40,7 @@ impl Check {
 /// The engine under check: its process, and its answers that later checks need.
 pub struct Subject {
     // Declared before the runtime: a process needs the runtime when it is dropped.
-    wire: Option<Wire>,
+    connection: Option<Connection>,
     runtime: Runtime,
     pub configuration: Configuration,
     /// Whether the user named the device. If so, the engine's own devices do not replace it.
@@ -77,7 +77,7 @@ impl Subject {
     pub fn new(configuration: Configuration, run_id: String, settings: Settings) -> Result<Self> {
         let tokenizer = ModelFolder::open(&configuration.model.path).and_then(|folder| folder.tokenizer());
         Ok(Self {
-            wire: None,
+            connection: None,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             configuration,
             device_is_named: false,
@@ -101,14 +101,15 @@ impl Subject {
     /// Runs a check and keeps its evidence. Ends a process that broke the protocol or cannot answer any more.
     pub fn run_check(&mut self, check: fn(&mut Self) -> Outcome) -> Outcome {
         let result = check(self);
-        if let Some(wire) = &mut self.wire {
-            self.evidence = evidence_of(wire);
-            self.first_stray_line = self.first_stray_line.take().or_else(|| wire.first_stray_line.take());
-            self.silent_checks = if wire.silent { self.silent_checks + 1 } else { 0 };
+        if let Some(connection) = &mut self.connection {
+            self.evidence = evidence_of(connection);
+            self.first_stray_line =
+                self.first_stray_line.take().or_else(|| connection.first_stray_line.take());
+            self.silent_checks = if connection.silent { self.silent_checks + 1 } else { 0 };
             if self.silent_checks == MAX_SILENT_CHECKS {
                 self.blocked = Some(format!("{MAX_SILENT_CHECKS} successive checks got no answer"));
             }
-            if wire.is_lost || matches!(result, Err(Finding::Wrong(_))) {
+            if connection.is_lost || matches!(result, Err(Finding::Wrong(_))) {
                 self.end_process();
             }
         }
@@ -154,8 +155,11 @@ impl Subject {
     /// program is no engine. If it is answered, an engine that kept running and wrote no message after `hello` is a minimal
     /// engine; for any other engine, the fault at `hello` counts.
     fn handshake_without_answer(&mut self, hello_fault: String) -> Outcome {
-        let was_quiet = self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty());
-        let evidence = self.wire.as_ref().map(evidence_of).unwrap_or_default();
+        let was_quiet = self
+            .connection
+            .as_ref()
+            .is_some_and(|connection| !connection.ended && connection.received.is_empty());
+        let evidence = self.connection.as_ref().map(evidence_of).unwrap_or_default();
         self.end_process();
         match self.answers_one_line() {
             Ok(()) if was_quiet => self.treat_as_minimal(),
@@ -301,17 +305,17 @@ impl Subject {
 
     /// Whether this process has had no request yet.
     pub fn is_fresh(&self) -> bool {
-        self.wire.as_ref().is_none_or(|wire| wire.sent.is_empty())
+        self.connection.as_ref().is_none_or(|connection| connection.sent.is_empty())
     }
 
     /// Refuses a message that no request caused.
     pub fn expect_no_message(&mut self) -> Outcome {
-        self.wire.as_mut().map_or(Ok(()), Wire::expect_no_message)
+        self.connection.as_mut().map_or(Ok(()), Connection::expect_no_message)
     }
 
     /// Does not count the last timeout as silence: an engine that ignores an invalid line may answer the next one.
     pub fn ignore_timeout(&mut self) {
-        self.wire.iter_mut().for_each(|wire| wire.silent = false);
+        self.connection.iter_mut().for_each(|connection| connection.silent = false);
     }
 
     /// Sends a JSON object as one line, and returns the time just before.
@@ -324,8 +328,8 @@ impl Subject {
     pub fn send(&mut self, line: &[u8]) -> Outcome {
         self.start()?;
         let deadline = self.deadlines.answer;
-        let wire = self.wire.as_mut().ok_or_else(not_started)?;
-        self.runtime.block_on(wire.send(line, deadline))
+        let connection = self.connection.as_mut().ok_or_else(not_started)?;
+        self.runtime.block_on(connection.send(line, deadline))
     }
 
     pub fn receive(&mut self) -> Outcome<Message> {
@@ -338,13 +342,13 @@ impl Subject {
 
     /// The next message, with the arrival time of its bytes. The deadline counts from the last line that was sent.
     pub fn receive_at(&mut self, deadline: Duration) -> Outcome<(Message, Instant)> {
-        let wire = self.wire.as_mut().ok_or_else(not_started)?;
-        self.runtime.block_on(wire.receive(deadline))
+        let connection = self.connection.as_mut().ok_or_else(not_started)?;
+        self.runtime.block_on(connection.receive(deadline))
     }
 
     /// Measures the next deadline from now on, and not from the last line that was sent.
     pub fn restart_deadline(&mut self) {
-        self.wire.iter_mut().for_each(Wire::restart_deadline);
+        self.connection.iter_mut().for_each(Connection::restart_deadline);
     }
 
     /// Starts a new process, which has had no request.
@@ -356,33 +360,33 @@ impl Subject {
     }
 
     pub fn close_stdin(&mut self) {
-        self.wire.iter_mut().for_each(Wire::close_stdin);
+        self.connection.iter_mut().for_each(Connection::close_stdin);
     }
 
     /// Waits until the engine has ended by itself.
     pub fn wait_for_exit(&mut self) -> Outcome {
         let deadline = self.deadlines.shutdown;
-        let wire = self.wire.as_mut().ok_or_else(not_started)?;
-        self.runtime.block_on(wire.wait_for_exit(deadline))
+        let connection = self.connection.as_mut().ok_or_else(not_started)?;
+        self.runtime.block_on(connection.wait_for_exit(deadline))
     }
 
     /// The first line on stdout of any process so far that was no message.
     pub fn first_stray_line(&mut self) -> Option<Vec<u8>> {
-        self.first_stray_line.clone().or_else(|| self.wire.as_ref()?.first_stray_line.clone())
+        self.first_stray_line.clone().or_else(|| self.connection.as_ref()?.first_stray_line.clone())
     }
 
     fn start(&mut self) -> Outcome {
         if let Some(why) = &self.blocked {
             return Err(Finding::Skipped(why.clone()));
         }
-        if self.wire.is_some() {
+        if self.connection.is_some() {
             return Ok(());
         }
         let (configuration, model) = (&self.configuration, &self.configuration.model.path);
         let launching = launching(configuration, model, &self.run_id, self.launches, &self.settings);
         self.launches += 1;
-        match self.runtime.block_on(async { Wire::open(&launching) }) {
-            Ok(wire) => self.wire = Some(wire),
+        match self.runtime.block_on(async { Connection::open(&launching) }) {
+            Ok(connection) => self.connection = Some(connection),
             Err(error) => {
                 let program = self.configuration.command.first().map_or("", String::as_str);
                 let Unavailable { reason, hint } = why_not_started(program, &error);
@@ -396,9 +400,10 @@ impl Subject {
     /// Ends the process. The next request starts another one.
     fn end_process(&mut self) {
         self.loaded = None;
-        if let Some(mut wire) = self.wire.take() {
-            self.first_stray_line = self.first_stray_line.take().or_else(|| wire.first_stray_line.take());
-            self.runtime.block_on(wire.end());
+        if let Some(mut connection) = self.connection.take() {
+            self.first_stray_line =
+                self.first_stray_line.take().or_else(|| connection.first_stray_line.take());
+            self.runtime.block_on(connection.end());
         }
     }
 
@@ -409,7 +414,7 @@ impl Subject {
         self.start()
     }
 
-    /// Replaces the default device, if the engine does not list it, by the engine's first device. The next process uses that one.
+    /// Replaces the default device by the engine's first device, if the engine does not list the default one.
     fn select_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
         let supports_device =
@@ -436,10 +441,10 @@ fn not_started() -> Finding {
     Finding::Skipped("not started".into())
 }
 
-fn evidence_of(wire: &Wire) -> Evidence {
-    let mut stderr = if wire.ended { wire.stderr() } else { Vec::new() };
+fn evidence_of(connection: &Connection) -> Evidence {
+    let mut stderr = if connection.ended { connection.stderr() } else { Vec::new() };
     stderr.drain(..stderr.len().saturating_sub(3));
-    Evidence { sent: wire.sent.clone(), received: wire.received.clone(), stderr }
+    Evidence { sent: connection.sent.clone(), received: connection.received.clone(), stderr }
 }
 
 /// Whether the engine caused the failure. An unreadable model or an unsuitable machine is no breach of the protocol.

@@ -80,7 +80,8 @@ pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
     write(&model.name, |progress| model_files::convert(&model, &goal, progress))
 }
 
-/// The dtype of a conversion without `--dtype`: the model's own. The format must change, and the new one must support the dtype.
+/// The dtype of a conversion without `--dtype`: the model's own. The format must change, and the new format must support the
+/// dtype.
 fn default_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
     let own_dtype = model_files::own_dtype(model)?;
     let other = match to {

@@ -142,7 +142,7 @@ impl State {
     /// Takes an event, and returns its lines.
     pub fn take(&mut self, event: &Event, facts: &EventFacts) -> Vec<Line> {
         let mut lines = Vec::new();
-        let mut add = |detail, text: String| lines.push(Line::new(detail, text));
+        let mut add = |shown_in, text: String| lines.push(Line::new(shown_in, text));
         if !matches!(event, Event::Warned(_) | Event::Failed { .. } | Event::Detail(_)) {
             self.details.clear();
         }
@@ -188,15 +188,15 @@ impl State {
             Event::FindingPrompts { label, limit } => {
                 let limit = limit.as_secs();
                 self.status = format!(
-                    "finding prompts that show whether engines compute all of them, with {label} (at most {limit} s, once for \
+                    "finding prompts with {label}, to check whether engines compute whole prompts (at most {limit} s, once for \
                      each model)"
                 );
                 add(ShownIn::Block, self.status.clone());
             }
             Event::CheckingOutput { label, number, of } => {
                 self.status = format!("output check {number} of {of} · {label}");
-                let detail = if *number == 1 { ShownIn::Block } else { ShownIn::Step };
-                add(detail, format!("output checks of {}", text::plural(*of, "engine")));
+                let shown_in = if *number == 1 { ShownIn::Block } else { ShownIn::Step };
+                add(shown_in, format!("output checks of {}", text::plural(*of, "engine")));
             }
             Event::CheckingTokens { label, samples } => {
                 let samples = text::plural(*samples, "sample");

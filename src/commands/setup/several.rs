@@ -19,7 +19,7 @@ use crate::shell::{Unavailable, Usage, megabytes, pasteable, this_program};
 use crate::text;
 
 /// Engines to set up together.
-pub struct Several<'a> {
+pub struct SeveralEngines<'a> {
     pub registry: &'a Registry,
     pub engines: &'a [&'a Engine],
     pub devices: &'a [Device],
@@ -27,7 +27,7 @@ pub struct Several<'a> {
     pub all: bool,
 }
 
-impl Several<'_> {
+impl SeveralEngines<'_> {
     pub fn set_up(&self, without_asking: bool) -> Result<u8> {
         let needed = self.engines.iter().map(|engine| Needed::of(self.registry, engine, self.devices));
         let needed = needed.collect::<Result<Vec<_>>>()?;

@@ -50,7 +50,7 @@ pub struct Gpu {
     pub default_power_limit_milliwatts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc: Option<bool>,
-    /// Whether MIG is on. The visible parts are listed below by their profile.
+    /// Whether MIG is on. `mig_parts` has the profiles of the visible parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

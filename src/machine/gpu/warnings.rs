@@ -12,8 +12,8 @@ pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
     gpus.iter().flat_map(|gpu| [shared_gpu(gpu), lowered_limit(gpu)]).flatten().collect()
 }
 
-/// The causes that the driver reports for a slowdown while an engine computed. The power limit is left out where it is the
-/// default: a large GPU normally runs at it, and a report has the share of the samples in which the GPU was slowed down.
+/// The causes that the driver reports for a slowdown while an engine computed. The power limit is left out unless it
+/// is below the default: a large GPU normally runs at it, and a report has the share of samples with a slowdown.
 pub fn slowdown_warning(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let limits = |gpu: &Gpu| gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts);
     let lowered_limit = gpu.and_then(limits).filter(|(limit, default)| limit < default);

@@ -131,7 +131,7 @@ fn slow_governors(governors: &[String]) -> Option<String> {
     ))
 }
 
-/// Engines in a folder where cargo puts unoptimised builds.
+/// Warns about engines in a folder where cargo puts unoptimised builds.
 fn debug_builds(engines: &[PlannedEngine]) -> impl Iterator<Item = String> {
     engines.iter().filter_map(|engine| {
         let (label, program) = (engine.label.as_ref()?, engine.program.as_ref()?);

@@ -7,9 +7,9 @@ use protocol::{Frame, Message};
 use super::result::{Finding, Outcome};
 use crate::run::process::{Cause, LINE_TOO_LONG, Launching, Line, MAX_STRAY_LINES, Process, limited};
 
-pub struct Wire {
+pub struct Connection {
     process: Process,
-    /// The beginning of the present deadline: the time when the last line was sent, or a later `progress` of a load.
+    /// The beginning of the present deadline: the time when the last line was sent, or a later `restart_deadline`.
     deadline_began: Instant,
     /// The last line sent, and the last one received after it.
     pub sent: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Wire {
     pub silent: bool,
 }
 
-impl Wire {
+impl Connection {
     pub fn open(launching: &Launching) -> std::io::Result<Self> {
         let process = Process::start(launching)?;
         Ok(Self {
@@ -56,8 +56,7 @@ impl Wire {
         }
     }
 
-    /// The next message. All messages that answer a line share one deadline, so an engine that sends messages without end cannot
-    /// delay it.
+    /// The next message. A message does not restart the deadline, so an engine that sends messages without end cannot delay it.
     pub async fn receive(&mut self, deadline: Duration) -> Outcome<(Message, Instant)> {
         let until = self.deadline_began + deadline;
         loop {
