@@ -98,7 +98,10 @@ impl Connection {
         match (status.success(), remaining.is_empty()) {
             (true, true) => Ok(()),
             (true, false) => self.give_up(format!("left processes behind: {}", remaining.join(", "))),
-            (false, _) => self.give_up(format!("ended with {status}")),
+            (false, _) => {
+                self.ended = true;
+                self.give_up(format!("ended with {status}"))
+            }
         }
     }
 

@@ -235,7 +235,12 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
         | Obstacle::ManyComparisons { blocks } => blocks.is_some(),
         Obstacle::NoiseFloor => false,
     };
-    if comparison.stopped_by == StoppedBy::Time && comparison.obstacle().is_some_and(blocks_help) {
+    // An interrupted run counts as ended by time too, but a larger budget does not help it.
+    let budget_ended = context.report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
+    if budget_ended
+        && comparison.stopped_by == StoppedBy::Time
+        && comparison.obstacle().is_some_and(blocks_help)
+    {
         part.say("The time budget ended this workload.");
         part.hint("measure again with a larger `--budget`");
     }
