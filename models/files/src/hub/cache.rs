@@ -22,7 +22,7 @@ pub struct Snapshot {
 }
 
 impl Cache {
-    /// The folder `$HF_HUB_CACHE` (or the older `$HUGGINGFACE_HUB_CACHE`), else `hub` in `home`.
+    /// The folder `$HF_HUB_CACHE` (or the older `$HUGGINGFACE_HUB_CACHE`), else the folder `hub` of `home()`.
     pub fn from_environment() -> Result<Self> {
         let given = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
         let folder = match given {
