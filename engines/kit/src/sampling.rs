@@ -1,4 +1,5 @@
-//! Chooses a token from logits on the host. The Python kit chooses the same token from the same logits and seed.
+//! Chooses a token from logits on the host. The Python kit chooses the same token from the same seed and the same
+//! logits, unless these have NaN.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
