@@ -97,8 +97,8 @@ impl Cache {
 }
 
 impl Snapshot {
-    /// The models of the snapshot, each with its name, path and bytes. A folder with several GGUF files holds several
-    /// models.
+    /// The models of the snapshot, each with its name, path and bytes. A folder with several GGUF files, and without
+    /// safetensors at its top, holds several models.
     pub fn models(&self) -> Vec<(String, PathBuf, u64)> {
         let files = files_under(&self.folder, "", MAX_FOLDER_DEPTH);
         let with_ending =
