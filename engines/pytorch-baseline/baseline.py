@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from engine_kit import Failed, Model, Sampler, check_logit
 from gpt2 import GPT2
 from model import Decoder, Gemma, Phi3, Qwen3
-from model_folder import FolderText
+from model_folder import FolderTokenizerMixin
 
 NETWORKS = {
     "llama": Decoder,
@@ -44,7 +44,7 @@ def load(request, folder, phases):
     return Baseline(folder, decoder, device, context_tokens)
 
 
-class Baseline(FolderText, Model):
+class Baseline(FolderTokenizerMixin, Model):
     def __init__(self, folder, decoder, device, context_tokens):
         self._folder, self._decoder = folder, decoder
         self._device, self._context_tokens = device, context_tokens

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import library
 import processes
 from engine_kit import Failed, Model
-from model_folder import FolderText
+from model_folder import FolderTokenizerMixin
 from reader import Reader
 
 # The time for the library to shut down. The orchestrator ends an engine five seconds after its `bye`.
@@ -16,7 +16,7 @@ SHUTDOWN_TIMEOUT_S = 3.0
 SINGLE_SLOT = "single"
 
 
-class LoadedModel(FolderText, Model):
+class LoadedModel(FolderTokenizerMixin, Model):
     def __init__(self, llm, folder, settings, facts, workers):
         self._llm, self._folder, self._settings, self._facts, self._workers = llm, folder, settings, facts, workers
         self._reader = Reader(llm)

@@ -10,13 +10,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from devices import DTYPE_NAMES, device_memory, explain_memory_errors
 from engine_kit import Failed, Model, Sampler
-from model_folder import FolderText
+from model_folder import FolderTokenizerMixin
 
 # The most positions whose logits are converted to f64 at once, to save memory: a position has a logit for every id.
 MAX_SCORE_ROWS = 128
 
 
-class DecodePath(FolderText, Model):
+class DecodePath(FolderTokenizerMixin, Model):
     # The libraries whose versions the facts report.
     LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
 

@@ -23,7 +23,7 @@ pub enum Request {
     Shutdown {},
 }
 
-/// Pairs an answer with its request; needed only where requests overlap. A number is at most 2^53 - 1.
+/// Pairs an answer or `cancel` with its request; needed only if requests overlap or are cancelled. A number is at most 2^53 - 1.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]

@@ -66,15 +66,15 @@ class Engine:
 
     def close(self):
         """Ends the processes that the engine started, within a few seconds. The kit calls this method last. If the reader
-        of the answers ends, another thread calls the method, even during a request."""
+        of the answers closes stdout during a request, another thread calls the method then."""
 
 
 class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
     An engine that advances several requests at once (as many as its capability `concurrency` at most) implements three more
-    methods. `admit(slot, job)` takes a request. `step(tokens)` advances every sequence that is not done by a token with
-    `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes a request.
+    methods. `admit(slot, job)` takes an iteration of a request. `step(tokens)` advances every sequence that is not done by a
+    token with `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes the iteration.
     """
 
     def facts(self):
@@ -133,7 +133,7 @@ def _end(engine, code, error=None):
 
 
 def _end_with_reader(engine, working):
-    """Ends this process if the reader of stdout ends during a request, because no reader would get the answer. Between
+    """Ends this process if the reader closes stdout during a request, because no reader would get the answer. Between
     requests the process continues: a reader that has all its answers may close the pipe."""
     stdout = select.poll()
     # `poll` always reports errors and hang-ups, so no event is requested. On a file `poll` never returns.

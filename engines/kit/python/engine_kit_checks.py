@@ -66,8 +66,8 @@ def _split_planted_delay(options):
 
 
 def check_offered(field, requested, offered):
-    """Refuses a value that the engine does not list. If the list is empty, the engine itself decides. `cuda` covers
-    every numbered GPU such as `cuda:1`; `cpu` covers only `cpu:0`."""
+    """Refuses a value that the engine does not list. If the list is empty, the engine itself decides. A listed
+    `cuda` covers every numbered GPU such as `cuda:1`; a listed `cpu` covers `cpu:0`, but no other number."""
     if requested is None or not offered or requested in offered:
         return
     family, _, index = requested.partition(":")

@@ -21,7 +21,7 @@ from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, p
 # The last item of the queue, which marks the end of the input.
 END = object()
 
-# The most lines that a queue holds. More lines wait in the pipe, not in this process's memory.
+# The most lines that a queue holds. When it is full, the reader stops, and later lines wait in the pipe.
 MAX_WAITING_LINES = 1024
 
 
@@ -43,7 +43,7 @@ class Conversation:
         self._tokenizer_open = False
         # The reason why a `load` left no model. The model of `ORCHESTRATE_MODEL` must not replace the requested model.
         self._load_failure = None
-        # Set while an answer is in progress, for the thread that waits for the end of the reader.
+        # Set while an answer is in progress, for the thread that waits for a closed stdout.
         self.working = threading.Event()
 
     def run(self):
@@ -175,7 +175,7 @@ class Conversation:
         self._tokenizer_open = True
 
     def encode(self, text, request, index):
-        """The ids of a text; an empty text gives BOS alone. `index` is its place among the prompts of the request."""
+        """The ids of a text; an empty text gives BOS alone. `index` is its position among the prompts of the request."""
         ids = self._model.encode(text)
         if ids:
             return ids

@@ -241,7 +241,7 @@ def _decode(text, decode):
         raise Invalid("recursion limit exceeded: nested too deep") from None
 
 
-# The messages of Python's decoder -> those of the Rust parser.
+# The messages of Python's decoder -> messages in the style of the Rust parser.
 _MESSAGES = {
     "Expecting value": "expected a value",
     "Expecting ',' delimiter": "expected `,`",

@@ -136,8 +136,8 @@ def is_greedy(sampling):
 
 
 class Sampler:
-    """Picks a token from logits (any sequence of numbers). The Rust kit picks the same token from the same logits and seed.
-    Greedy takes the lowest id among equals.
+    """Picks a token from logits (any sequence of numbers). The Rust kit picks the same token from the same seed and the
+    same logits, unless these have NaN. Greedy takes the lowest id among equals.
 
     Every sequence of a batch has its own random numbers, so that its tokens do not depend on the other sequences. An engine
     makes a sampler for each call of `generate`, so that every iteration begins with the seed again.

@@ -88,7 +88,7 @@ def read_tokenizer(folder, rows=None):
     return tokenizer
 
 
-class FolderText:
+class FolderTokenizerMixin:
     """A base class for models whose texts use the tokenizer of their folder, `_folder`. The tokenizer is read when the
     first text comes: token ids do not need it."""
 

@@ -429,7 +429,7 @@ class OverlappingRequests(unittest.TestCase):
         self.assertEqual([first["type"], loaded["type"], second["type"]], ["generated", "loaded", "generated"])
 
     def test_a_failed_step_fails_all_admitted_requests_and_a_failed_admission_only_one(self):
-        # After two tokens the second request has the id at which the toy raises, or ends its process.
+        # After two tokens the second request has the id at which the toy raises an exception, or calls `sys.exit`.
         for fault in (RAISES, EXITS):
             *failures, after = converse(
                 {"id": 1, "prompt_ids": [50]},

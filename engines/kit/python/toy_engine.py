@@ -1,4 +1,4 @@
-"""An engine for the kit's tests: every token is the previous token plus one, and special prompts make it fail."""
+"""An engine for the kit's tests: greedily, every token is the previous token plus one. Special ids select other behaviour."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ import engine_kit
 
 BOS, EOS, VOCABULARY = 1, 2, 300
 
-# Each id, as the first id of a prompt, selects a behaviour of the toy.
+# Each id selects a behaviour of the toy: as the first id of a prompt, or, in `SlotsModel.step`, as the latest id.
 RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, PUSHES_AFTER_END, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
 # A request whose last token has this id cannot leave its slot.
 STAYS_IN_SLOT = 280

@@ -58,8 +58,8 @@ pub(crate) enum Line {
     Invalid(Failed),
 }
 
-/// The most lines in the queue. When it is full, the reader stops, and more lines wait in the pipe, not in this process. A
-/// `cancel` among them takes effect when it is read.
+/// The most lines in the queue. When it is full, the reader stops, and later lines wait. A `cancel` among them takes effect
+/// when it is read.
 const MAX_WAITING_LINES: usize = 1024;
 
 impl Inbox {

@@ -49,8 +49,8 @@
 //!                                    or, with a request id and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
-//! The kit does no arithmetic on tensors, except that `sampling` computes with logits. It derives no metric. Only
-//! `summary`, for a person at a shell, computes with times; the orchestrator ignores the summary.
+//! The kit does no arithmetic on tensors, except that `sampling` computes with logits. Only `summary`, for
+//! a person at a shell, derives metrics; the orchestrator ignores them.
 
 mod engine;
 pub mod facts;

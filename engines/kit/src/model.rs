@@ -147,7 +147,7 @@ impl<M> LoadedModel<M> {
 }
 
 /// Refuses a device, dtype, format or architecture that the engine does not list. If the engine lists none, the engine itself
-/// decides. `cuda` covers every numbered GPU such as `cuda:1`; `cpu` covers only `cpu:0`.
+/// decides. A listed `cuda` covers every numbered GPU such as `cuda:1`; a listed `cpu` covers `cpu:0`, but no other number.
 fn check_offered(field: &str, requested: Option<&str>, offered: &[String]) -> Result<(), Failed> {
     let Some(requested) = requested.filter(|_| !offered.is_empty()) else { return Ok(()) };
     let is_numbered_device = |name: &String| {

@@ -103,8 +103,8 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     if let Ok(program) = std::env::current_exe() {
         command = command.env(PROGRAM_VARIABLE, program);
     }
-    // The worker cannot unpack the embedded model, so the kit passes the path of the unpacked model. The worker itself
-    // reports a path that does not exist.
+    // The worker knows paths only, so the kit passes the path of the embedded or a pulled model. The worker itself reports a
+    // path that does not exist.
     let requested = std::env::var(protocol::environment::MODEL).ok();
     if let Ok(model) = model_files::resolve(requested.as_deref()) {
         command = command.env(protocol::environment::MODEL, model);

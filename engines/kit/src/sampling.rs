@@ -1,4 +1,5 @@
-//! Chooses a token from logits on the host. The Python kit chooses the same token from the same logits and seed.
+//! Chooses a token from logits on the host. The Python kit chooses the same token from the same seed and the same
+//! logits, unless these have NaN.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -48,7 +49,7 @@ pub fn sample(logits: &[f32], sampling: &Option<Sampling>, rng: &mut Rng) -> u32
     }
 }
 
-/// The id of the largest logit, the lowest id among equals. NaN counts only if all logits are NaN: then the id is 0.
+/// The id of the largest logit, the lowest id among equals. NaN is ignored; if all logits are NaN, the id is 0.
 pub fn greedy(logits: &[f32]) -> u32 {
     // Two passes vectorise and are faster than one pass that also tracks the index.
     let largest = largest(logits);

@@ -51,7 +51,7 @@ struct SequenceState {
     finish: Option<Finish>,
 }
 
-/// The most tokens of a sequence for which memory is reserved before the clock starts: a request may ask for billions.
+/// The most tokens of a sequence for which memory is reserved before the first token: a request may ask for billions.
 const MAX_RESERVED_TOKENS: u32 = 1 << 16;
 
 impl Tokens {

@@ -59,7 +59,7 @@ fn a_planted_delay_precedes_every_token_after_the_first() {
     let load =
         |us: &str| format!(r#"{{"type":"load","model":"{path}","options":{{"planted_delay_us":{us}}}}}"#);
     let batch = r#"{"prompts_ids":[[5],[7]],"max_new_tokens":3}"#;
-    // The toy refuses options that it does not know.
+    // The toy would refuse this option, so the kit removes it.
     let answers = answers_to("planted", Toy::new(), &[&load("\"3000\""), batch]);
     let generated = generated(answers.last().unwrap());
     check_times(generated);

@@ -38,7 +38,7 @@ pub struct Config {
 
 impl Config {
     /// Reads `config.json`, and `generation_config.json` for the ids that begin and end a text. `detect` finds the
-    /// architecture and the source of that fact, which is also returned.
+    /// architecture and the source of that fact. The source is also returned.
     pub(crate) fn open(
         folder: &Path,
         detect: impl Fn(&Value) -> Option<(String, &'static str)>,

@@ -194,13 +194,13 @@ fn write_gguf(
 ) -> Result<Written> {
     let path = gguf_path(content, goal);
     let staged = Staged::new(&path)?;
-    let mut literals = Vec::new();
+    let mut extra_tensors = Vec::new();
     if let Some(rule) = rope::llama3(&content.config)? {
         let theta = content.config.rope_theta.unwrap_or(10_000.0);
-        literals.push((rope::FACTORS, rule.factors(theta, content.config.head_dim)));
+        extra_tensors.push((rope::FACTORS, rule.factors(theta, content.config.head_dim)));
     }
     let metadata = metadata(content, goal.dtype)?;
-    let file = gguf::plan(TEMPORARY_NAME.into(), &metadata, parts, dtypes, &literals);
+    let file = gguf::plan(TEMPORARY_NAME.into(), &metadata, parts, dtypes, &extra_tensors);
     let files = [file];
     write_files(staged.folder(), &files, parts, Format::Gguf, weights, on_progress)?;
     staged.finish_file(TEMPORARY_NAME)?;

@@ -274,5 +274,5 @@ fn plan_file(name: String, shard_parts: &[usize], parts: &[Part], dtypes: &[Dtyp
     let start = 8 + text.len() as u64;
     tensors.iter_mut().for_each(|tensor| tensor.offset += start);
     let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
-    Ok(FilePlan { name, header, tensors, literals: Vec::new(), bytes: start + end })
+    Ok(FilePlan { name, header, tensors, extra_tensors: Vec::new(), bytes: start + end })
 }

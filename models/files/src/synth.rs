@@ -1,5 +1,5 @@
 //! Models of real shapes with random weights: the same work for an engine as with real weights, without a download. The
-//! named shapes are files of `models/shapes`, with the config fields of the real model.
+//! named shapes are files of `models/shapes`: configs of real models, and of tiny ones for tests.
 //!
 //! The weights are the same on every machine, in any order of access, and in every float dtype. A number depends only on the
 //! seed, its tensor's name and its index. So threads need no coordination, and a row needs no rows before it. The code uses

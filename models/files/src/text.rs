@@ -1,4 +1,4 @@
-//! Text for messages: names from files that cannot disturb a terminal, config values, and sizes.
+//! Text for messages: escaped names from files, config values, and sizes.
 
 use serde_json::Value;
 

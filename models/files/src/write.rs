@@ -1,5 +1,5 @@
-//! Writing a model: the header of every file is computed first, then threads write the tensors, a few MB at a time. The
-//! output gets its name only when it is complete.
+//! Writing a model: the header of every file is computed first, then threads write the tensors, a few MB at a time
+//! (a matrix that is transposed, as a whole). The output gets its name only when it is complete.
 
 use std::fs::File;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) struct FilePlan {
     pub header: Vec<u8>,
     pub tensors: Vec<TensorPlan>,
     /// Tensors that are not parts, such as RoPE factors: the offset in the file, and the bytes.
-    pub literals: Vec<(u64, Vec<u8>)>,
+    pub extra_tensors: Vec<(u64, Vec<u8>)>,
     pub bytes: u64,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn write_files(
             file.set_len(plan.bytes)?;
             reserve(&file, plan.bytes)?;
             file.write_all_at(&plan.header, 0)?;
-            plan.literals.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset))
+            plan.extra_tensors.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset))
         };
         write_header().with_context(|| cannot_write(&path))?;
         opened.push((path, file));

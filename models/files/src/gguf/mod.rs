@@ -90,7 +90,7 @@ const VERSION: u32 = 3;
 const ALIGNMENT: u64 = 32;
 
 /// A tensor that a conversion computes and adds: its name and its numbers.
-pub(crate) type Literal = (&'static str, Vec<f32>);
+pub(crate) type ExtraTensor = (&'static str, Vec<f32>);
 
 /// Lays out a file: its header, and the offset of each tensor.
 pub(crate) fn plan(
@@ -98,21 +98,21 @@ pub(crate) fn plan(
     metadata: &[(String, MetadataValue)],
     parts: &[Part],
     dtypes: &[Dtype],
-    literals: &[Literal],
+    extra_tensors: &[ExtraTensor],
 ) -> FilePlan {
     let mut header = Vec::new();
     header.extend(b"GGUF");
     header.extend(VERSION.to_le_bytes());
-    header.extend(((parts.len() + literals.len()) as u64).to_le_bytes());
+    header.extend(((parts.len() + extra_tensors.len()) as u64).to_le_bytes());
     header.extend((metadata.len() as u64).to_le_bytes());
     for (key, value) in metadata {
         write_text(&mut header, key);
         write_value(&mut header, value);
     }
-    let (mut end, mut tensors, mut literal_bytes) = (0_u64, Vec::new(), Vec::new());
-    for (name, values) in literals {
+    let (mut end, mut tensors, mut extra_bytes) = (0_u64, Vec::new(), Vec::new());
+    for (name, values) in extra_tensors {
         write_tensor_entry(&mut header, name, &[values.len() as u64], Dtype::F32, end);
-        literal_bytes.push((end, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()));
+        extra_bytes.push((end, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()));
         end = (end + 4 * values.len() as u64).next_multiple_of(ALIGNMENT);
     }
     for (part, &dtype) in dtypes.iter().enumerate() {
@@ -124,8 +124,8 @@ pub(crate) fn plan(
     header.resize(header.len().next_multiple_of(ALIGNMENT as usize), 0);
     let start = header.len() as u64;
     tensors.iter_mut().for_each(|tensor| tensor.offset += start);
-    literal_bytes.iter_mut().for_each(|(offset, _)| *offset += start);
-    FilePlan { name, header, tensors, literals: literal_bytes, bytes: start + end }
+    extra_bytes.iter_mut().for_each(|(offset, _)| *offset += start);
+    FilePlan { name, header, tensors, extra_tensors: extra_bytes, bytes: start + end }
 }
 
 fn write_tensor_entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: u64) {

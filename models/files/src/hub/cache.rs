@@ -22,7 +22,7 @@ pub struct Snapshot {
 }
 
 impl Cache {
-    /// The folder `$HF_HUB_CACHE` (or the older `$HUGGINGFACE_HUB_CACHE`), else `hub` in `home`.
+    /// The folder `$HF_HUB_CACHE` (or the older `$HUGGINGFACE_HUB_CACHE`), else the folder `hub` of `home()`.
     pub fn from_environment() -> Result<Self> {
         let given = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
         let folder = match given {
@@ -97,8 +97,8 @@ impl Cache {
 }
 
 impl Snapshot {
-    /// The models of the snapshot, each with its name, path and bytes. A folder with several GGUF files holds several
-    /// models.
+    /// The models of the snapshot, each with its name, path and bytes. A folder with several GGUF files, and without
+    /// safetensors at its top, holds several models.
     pub fn models(&self) -> Vec<(String, PathBuf, u64)> {
         let files = files_under(&self.folder, "", MAX_FOLDER_DEPTH);
         let with_ending =

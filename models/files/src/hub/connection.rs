@@ -238,7 +238,7 @@ pub struct Settings {
     pub token: Option<Token>,
     /// `HF_HUB_OFFLINE` is on (`1`, `ON`, `YES` or `TRUE`): downloads are forbidden.
     pub offline: bool,
-    /// The longest time without data within an answer of the hub.
+    /// The longest wait for an answer of the hub, and for more data within an answer.
     pub read_timeout: Duration,
 }
 

@@ -1,5 +1,5 @@
 //! Pulls a model from the hub into the cache: first the bytes, then the links that form its folder, and last the ref with
-//! its name. So a model that is found by a ref is complete. A download resumes an earlier try, and a file is renamed only after
+//! its name. So a ref names a folder with all files of a pull. A download resumes an earlier try, and a file is renamed only after
 //! its hash was verified.
 
 use std::fs::{File, OpenOptions};

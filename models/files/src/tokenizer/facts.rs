@@ -13,7 +13,7 @@ use crate::Config;
 pub struct TokenizerFacts {
     /// `byte-level BPE`, `SentencePiece-like BPE`, or the name of another algorithm in its file: `Unigram`.
     pub kind: String,
-    /// The number of ids with a token.
+    /// The number of ids with a token; in GGUF every id has one.
     pub entries: u64,
     /// `None` if there are no entries.
     pub highest_id: Option<u32>,
