@@ -166,13 +166,21 @@ def _redirect_stdin():
 def _read_lines(stdin, put):
     """Puts every line into the inbox, with the time at which its last bytes were read."""
     framer = Framer()
-    while chunk := os.read(stdin, 1 << 20):
+    while chunk := _read(stdin):
         read_ns = time.perf_counter_ns()
         for frame in framer.push(chunk):
             put((read_ns, frame))
     for frame in framer.finish():
         put((time.perf_counter_ns(), frame))
     put(END)
+
+
+def _read(stdin):
+    try:
+        return os.read(stdin, 1 << 20)
+    except OSError:
+        # A stream that cannot be read has ended.
+        return b""
 
 
 def _write(line):

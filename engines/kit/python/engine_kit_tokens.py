@@ -52,6 +52,8 @@ class Tokens:
             _wait(self._planted_delay_ns)
             at_ns = None
         ns = (self._clock() if at_ns is None else at_ns) - self._zero_ns
+        # With a coarse clock, the first token may have the time of the start. The protocol requires a later time.
+        ns = max(ns, state["token_ns"][-1] if ids else self._start_ns + 1)
         if state["finish"] is not None:
             self._contract_error = self._contract_error or f"a token for sequence {sequence} after it was done"
             return True
@@ -87,7 +89,8 @@ class Tokens:
     def iteration(self):
         """Ends the iteration and returns its object for the answer. Raises `Failed` if the engine broke the contract, for example if
         it returned before a sequence was done."""
-        end_ns = self._clock() - self._zero_ns
+        last_ns = [state["token_ns"][-1] for state in self._sequences if state["token_ns"]]
+        end_ns = max([self._clock() - self._zero_ns, *last_ns])
         if self._contract_error is not None:
             raise Failed("internal", f"the engine returned {self._contract_error}")
         for index, state in enumerate(self._sequences):

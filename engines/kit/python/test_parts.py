@@ -90,6 +90,12 @@ class Timestamps(unittest.TestCase):
     def test_a_token_with_a_timestamp_keeps_it(self):
         self.assertEqual(self.token_ns(), [40, 70, 800])
 
+    def test_the_first_token_of_a_coarse_clock_is_later_than_the_start(self):
+        tokens = Tokens(Job([[1]], 2), eos_ids=(), zero_ns=0, start_ns=500, clock=lambda: 500)
+        tokens.push(0, 7)
+        tokens.push(0, 8)
+        self.assertEqual(tokens.iteration()["sequences"][0]["token_ns"], [501, 501])
+
     def test_a_planted_delay_replaces_an_earlier_timestamp(self):
         self.assertEqual(self.token_ns(planted_delay_ns=1), [40, 800, 800])
 

@@ -28,6 +28,13 @@ def converse(data):
 
 
 class EngineProcess(unittest.TestCase):
+    def test_an_unreadable_stdin_ends_the_engine(self):
+        folder = os.open(TOY.parent, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        engine = start(stdin=folder)
+        self.addCleanup(engine.kill)
+        self.assertEqual(engine.communicate(timeout=60)[0], b"")
+
     def start_with(self, request):
         """An engine that has received a request. The test closes the engine's stdout."""
         engine = start()
