@@ -146,8 +146,8 @@ impl Launched {
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,
-    /// The time per token in the slowest text. The first text counts only alone, because its request may read the weights from the
-    /// disk or compile kernels.
+    /// The time per token in the slowest text. The first text counts only until the second one is scored, because the
+    /// first request may read the weights from the disk or compile kernels.
     per_token: Duration,
     texts: usize,
 }
