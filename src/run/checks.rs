@@ -190,8 +190,8 @@ impl Scoring {
             let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
                 "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {}, \
-                 and {} of the {} of the check are left",
-                time(estimate), time(left), time(total)
+                 and the check has {} left",
+                time(estimate), time(left)
             );
             (reason, Some(times))
         })
