@@ -40,8 +40,8 @@ pub struct Plan {
     pub order: Order,
     pub extent: Extent,
     pub seed: u64,
-    /// A number of this run that enters every measured prompt, so that no answer of an earlier run fits. It is drawn when the run
-    /// begins. Older records lack it.
+    /// A number of this run that enters every measured prompt except the user's own, so that no answer of an earlier run fits.
+    /// It is drawn when the run begins. Older records lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<u64>,
     /// The label or engine of the reference, with which the other configurations are compared.
