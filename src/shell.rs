@@ -52,9 +52,9 @@ pub fn listed(known: &[&str]) -> String {
     }
 }
 
-/// The one known name that the user probably meant. This is the nearest one, if at most a third of the letters of the longer name
-/// differ. Otherwise it is the only one that begins with the name, if the name has two letters or more. Two names that are equally near
-/// give `None`, because a guess could select another model.
+/// The one known name that the user probably meant. This is the nearest one, if at most a third of the letters of the longer
+/// name differ. Otherwise it is the only one that begins with the name, if the name has two letters or more. Two names that are
+/// equally near give `None`, because a guess could select another model.
 pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let only = |names: Vec<&'a str>| (names.len() == 1).then(|| names.first().copied()).flatten();

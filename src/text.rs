@@ -128,8 +128,8 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// Breaks lines after `limit` columns; the rest of a broken line has two more columns of indent. Hints stay whole, so that they can
-/// be pasted.
+/// Breaks lines after `limit` columns; the rest of a broken line has two more columns of indent. Hints stay whole, so that they
+/// can be pasted.
 pub fn break_lines(text: &str, limit: usize) -> String {
     let break_line = |line: &str| {
         let text = line.trim_start_matches(' ');

@@ -21,7 +21,7 @@ pub struct LoadValues {
     pub options: Option<BTreeMap<String, OptionValues>>,
 }
 
-/// The values of a load option. A command line gives every value as a text, so a text may hold a bool or a number.
+/// The values of a load option. A bool or a number may also be given as a text.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptionValues {
@@ -170,6 +170,7 @@ mod tests {
         assert!(accepts_device(&unknown, "metal") && unknown.accepts(LoadValue::Option("x")));
         assert!(!LoadValues::of_minimal_engine().accepts(LoadValue::Option("x")));
     }
+
     #[test]
     fn an_option_accepts_its_values_also_as_texts() {
         let values: LoadValues = toml::from_str(

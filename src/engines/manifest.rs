@@ -1,5 +1,5 @@
-//! `engines/NAME/engine.toml`: how an engine is built, set up and started, the values that its `load` accepts, and its presets:
-//! load options under names, their comparisons, and the suites made of them. Other capabilities come from its `hello`.
+//! `engines/NAME/engine.toml`: how an engine is built, set up and started; the values that its `load` accepts; its presets and
+//! suites. Other capabilities come from its `hello`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ pub struct Environment {
     /// `build-settings.txt` has the build settings. Settings refer to further files as `{build}/FILE`.
     #[serde(default)]
     pub build: Vec<String>,
-    /// A note for the user before setup, for example how long it takes.
+    /// A note for the user before set-up, for example how long it takes.
     pub note: Option<String>,
     pub download_mb: u64,
     pub installed_mb: u64,

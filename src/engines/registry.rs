@@ -1,5 +1,5 @@
-//! The engines that exist: those with a manifest, and any program by its path. This file also says what is missing before an engine
-//! can run.
+//! The engines that exist: those with a manifest, and any program by its path. This file also finds what is missing before an
+//! engine can run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;

@@ -249,8 +249,8 @@ fn intended_device(registry: &Registry, device: &Device) -> Option<String> {
     Some(format!("{intended_device}{}", &device.as_str()[family.len()..]))
 }
 
-/// Whether a name differs from a known one by the order of its letters, by capitals, or by one letter that is missing or too many.
-/// A replaced letter is no sign of an error: `xpu`, `npu` and `tpu` are devices too.
+/// Whether a name differs from a known one by the order of its letters, by capitals, or by one letter that is missing or too
+/// many. A replaced letter is no sign of an error: `xpu`, `npu` and `tpu` are devices too.
 fn is_mistyped(name: &str, known: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let sorted = |word: &str| {

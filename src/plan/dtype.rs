@@ -36,8 +36,8 @@ const OTHER_DTYPES: &[(&str, f64)] = &[
 /// Packed bf16: lossless, with exponents of four bits.
 const PACKED_BF16: &str = "bf16z";
 
-/// The dtype of model files for the beginning of a name: `q4` and `q4_k_m` both count as `q4_k`. A variant may mix several dtypes,
-/// but only the main one counts here.
+/// The dtype of model files for the beginning of a name: `q4` and `q4_k_m` both count as `q4_k`. A variant may mix several
+/// dtypes, but only the main one counts here.
 const FILE_DTYPE_OF_BEGINNING: &[(&str, &str)] =
     &[("q8", "q8_0"), ("q6", "q6_k"), ("q5", "q5_k"), ("q4", "q4_k"), ("q3", "q3_k"), ("q2", "q2_k")];
 

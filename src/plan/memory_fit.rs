@@ -11,8 +11,8 @@ const MAX_MEMORY_SHARE: f64 = 0.9;
 const CACHE_BYTES: f64 = 2.0;
 
 impl Plan {
-    /// Marks the configurations whose weights, keys and values do not fit into the memory as unavailable. The reason has the
-    /// needed size and that of the memory. Nothing is started for them. A configuration of unknown size is not marked.
+    /// Marks a configuration as unavailable if its weights, keys and values do not fit into the memory. The reason has the
+    /// needed size and that of the memory. Nothing is started for it. A configuration of unknown size is not marked.
     pub fn mark_too_large(mut self, machine: &Machine) -> Self {
         let reasons: Vec<Option<Unavailable>> =
             (0..self.configurations.len()).map(|index| self.why_too_large(index, machine)).collect();

@@ -1,6 +1,7 @@
 //! The plan of a run, made from arguments: the measured configurations and cases in order. `Names` become `Resolved`, then a
 //! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads
-//! their tokenizers, and `selection` calls the engine registry and `models`. All other files do no input or output.
+//! their tokenizers and stored prompts, and `selection` calls the engine registry and `models`. All other files do no input or
+//! output.
 
 pub mod arguments;
 pub mod context;
@@ -39,8 +40,8 @@ pub struct Plan {
     pub order: Order,
     pub extent: Extent,
     pub seed: u64,
-    /// A number of this run that enters every measured prompt, so that no answer of an earlier run fits. It is drawn when the run
-    /// begins. Older records lack it.
+    /// A number of this run that enters every measured prompt except the user's own, so that no answer of an earlier run fits.
+    /// It is drawn when the run begins. Older records lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<u64>,
     /// The label or engine of the reference, with which the other configurations are compared.
@@ -54,7 +55,7 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// One process answers every request of a launch.
+    /// One process of a configuration answers all its requests in a block.
     #[default]
     Warm,
     /// One process for each request: start, load, answer, end.
@@ -153,7 +154,7 @@ pub enum Role {
     Verifier,
 }
 
-/// The JSON of a `Role`, in today's words and in those of record version 3. The tag of an enum cannot have an alias.
+/// The JSON of a `Role`, in current words and in those of record version 3. The tag of an enum cannot have an alias.
 #[derive(Deserialize)]
 struct RoleFields {
     #[serde(alias = "what")]
@@ -307,7 +308,7 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// This many tokens of the default text, from a random window for each measured request.
+    /// This many tokens for each request: a random window of the default text, or a dependent prompt.
     Tokens(u32),
     Text(String),
 }

@@ -49,7 +49,7 @@ pub fn model(name: Option<&str>) -> Result<Model> {
 }
 
 /// The endings of files with weights. Engines may read formats that this program cannot.
-const WEIGHTS: &[&str] = &[
+const WEIGHTS_EXTENSIONS: &[&str] = &[
     "gguf",
     "safetensors",
     "bin",
@@ -74,7 +74,7 @@ fn check_is_model(path: &Path) -> Result<()> {
     let has_weights = |path: &Path| {
         path.extension()
             .and_then(|it| it.to_str())
-            .is_some_and(|it| WEIGHTS.contains(&&*it.to_ascii_lowercase()))
+            .is_some_and(|it| WEIGHTS_EXTENSIONS.contains(&&*it.to_ascii_lowercase()))
     };
     if path.is_dir() {
         let files: Vec<_> = std::fs::read_dir(path)?.flatten().map(|it| it.path()).collect();

@@ -1,5 +1,5 @@
-//! Prompts as token ids: the user's text, or windows of real text. Random numbers choose the window of each sample, and every
-//! engine gets the same windows.
+//! Prompts as token ids: the user's text, windows of real text, or dependent prompts. Random numbers choose the window of each
+//! request, and every engine gets the same windows.
 
 pub mod dependent;
 pub mod held_out;
@@ -33,8 +33,8 @@ pub struct Prompts {
 #[derive(Debug, Clone, Copy)]
 pub struct PromptKey {
     pub seed: u64,
-    /// The nonce of the run. Without it, the key gives the prompt of the recipe: the same in every run with the same text, lengths
-    /// and seed.
+    /// The nonce of the run. Without it, the key gives the prompt of the recipe: the same in every run with the same text,
+    /// lengths and seed.
     pub nonce: Option<u64>,
     pub block: u32,
     pub kind: RequestKind,
@@ -64,7 +64,7 @@ impl Prompts {
         }
     }
 
-    /// The ids that the recipe gives for a request: without the nonce, and without what is stored beside the model.
+    /// The ids that the recipe gives for a request: without the nonce, and without dependent prompts.
     pub fn recipe_ids(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
         self.text_window(workload, key.without_nonce())
     }

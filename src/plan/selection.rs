@@ -22,7 +22,7 @@ pub struct Names {
     pub all: bool,
     /// Adds the presets of `Engine::other_presets` for each engine that is named without a preset.
     pub presets: bool,
-    /// The word of `--quantize`: each engine's preset or dtype for it.
+    /// The word of `--quantize`. It selects a preset or a dtype of each engine.
     pub quantize: Option<String>,
     pub engines: Vec<String>,
     pub scenarios: Vec<String>,

@@ -97,7 +97,7 @@ pub struct Launch {
     pub launch: u32,
     pub configuration: usize,
     pub block: u32,
-    /// The launch was only for output checks: nothing was measured in it.
+    /// The launch was only for output checks, or for the search for dependent prompts. It has no samples.
     #[serde(default, alias = "proves", skip_serializing_if = "std::ops::Not::not")]
     pub for_output_checks: bool,
     pub pid: u32,
@@ -145,7 +145,7 @@ pub struct Sample {
     /// A digest of the ids that the recipe gives: without the nonce of the run. Absent if it is `prompt_hash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe_hash: Option<String>,
-    /// The reference's next token, if it depends on the first half of this prompt.
+    /// The verifier's next token, if it depends on the first half of this prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NextToken>,
     /// The time of sending, since the start of the process.
@@ -213,11 +213,12 @@ pub struct Closed {
 pub struct Warning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<usize>,
-    /// The text of the warning, with the remedy.
+    /// The text of the warning, with the remedy if there is one.
     pub message: String,
 }
 
-/// The warning about a row that is left out of a block. It is equal for all engines of a run, so that a report can show it once.
+/// The beginning of the warning about a row that is left out of a block. It is equal for all engines, so that a report can show
+/// the warning once.
 pub const FEWER_BLOCKS: &str =
     "fewer blocks than other engines, because a block takes too long for the time budget";
 
@@ -377,7 +378,7 @@ pub struct NotChecked {
     pub hint: Option<String>,
 }
 
-/// The index of a repeated request's prompt is this many times the number of repetitions above the index of the request.
+/// Each repetition of a request adds this to the index of its prompt.
 const PROMPTS_PER_REPEAT: u32 = 1 << 20;
 
 impl Sample {

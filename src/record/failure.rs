@@ -22,7 +22,7 @@ pub struct Failure {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The last lines that the engine wrote to stderr.
+    /// The last lines of the engine's stderr, and its lines on stdout that are no messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
 }
@@ -99,7 +99,7 @@ macro_rules! kinds {
 kinds! {
     /// The program could not be started, or the system's loader could not load its libraries.
     Start = "start",
-    /// The process ended before it answered.
+    /// The process ended before it answered, or after it answered `failed`.
     Exited = "exited",
     /// No answer within the deadline.
     Timeout = "timeout",
@@ -116,7 +116,7 @@ kinds! {
     /// The engine's answer does not fit the request.
     WrongOutput = "wrong_output",
     // Engines too can report the kinds below; `protocol::FailureKind` explains them.
-    /// The engine does not support something that the scenario needs.
+    /// The engine does not support something that the run needs.
     Unsupported = "unsupported",
     /// The engine cannot run on this machine.
     Unavailable = "unavailable",

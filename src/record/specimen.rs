@@ -158,7 +158,7 @@ impl Noise {
     }
 }
 
-/// Adds a launch with all its requests. In one-shot mode, each request has a launch.
+/// Adds a launch with all its requests. In one-shot mode, each request has its own launch.
 fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &InventedEngine) {
     let launch = record.launches.len() as u32;
     let facts = Facts {

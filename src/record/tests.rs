@@ -167,7 +167,7 @@ fn a_broken_line_in_the_middle_is_an_error_with_its_number() {
 }
 
 #[test]
-fn a_record_of_another_version_is_refused() {
+fn a_record_of_a_later_version_is_refused() {
     let header = Header { record_version: 99, ..Header::default() };
     let error = RunRecord::parse(lines(&[Entry::Header(Box::new(header))]).as_slice()).unwrap_err();
     assert!(error.to_string().contains("record version 99"));

@@ -134,7 +134,7 @@ impl<'a> Blocks<'_, 'a> {
     async fn measure_group(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
         let mut group = MemoryGroup::of(configurations);
         for slot in 0..group.slots.len() {
-            self.fill(&mut group, slot, block).await?;
+            self.launch_slot(&mut group, slot, block).await?;
             self.measure_launch_cases(&mut group, slot).await?;
         }
         let workloads = self.schedule.open_workloads(Kind::Warm);
@@ -151,7 +151,7 @@ impl<'a> Blocks<'_, 'a> {
     }
 
     /// Launches the engine of a slot while the other engines are paused.
-    async fn fill(&mut self, group: &mut MemoryGroup, slot: usize, block: u32) -> Result<()> {
+    async fn launch_slot(&mut self, group: &mut MemoryGroup, slot: usize, block: u32) -> Result<()> {
         let index = group.slots[slot].configuration;
         if self.schedule.time_budget.is_spent() {
             return Ok(());
@@ -184,8 +184,8 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Measures the rounds of one workload in every slot that has it. `remaining` counts the workloads of this block that are
-    /// not measured yet, including this one.
+    /// Measures the rounds of one workload in every slot that has it. `remaining` counts the workloads that this group has not
+    /// measured yet, including this one.
     async fn measure(
         &mut self,
         group: &mut MemoryGroup,
@@ -208,10 +208,10 @@ impl<'a> Blocks<'_, 'a> {
                     continue;
                 }
                 let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
-                let after_pause = group.resume_only(turn.slot).await && turn.discards_first();
+                let discards_first = group.resume_only(turn.slot).await && turn.discards_first();
                 let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
                 let mut cases = self.cases();
-                let request = cases.request_round(launched, turn.case, round, after_pause);
+                let request = cases.request_round(launched, turn.case, round, discards_first);
                 let outcome = within_budget(ends, request).await;
                 let request_time = self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
                 turn.request_time = turn.request_time.or(request_time);
@@ -239,7 +239,7 @@ impl<'a> Blocks<'_, 'a> {
             };
             if group.slots[slot].launched.is_none() {
                 // The engine ended in an earlier case. This case gets a new launch.
-                self.fill(group, slot, block).await?;
+                self.launch_slot(group, slot, block).await?;
                 group.enter_cgroup(slot).await;
             }
             group.resume_only(slot).await;

@@ -78,15 +78,15 @@ impl Cases<'_, '_> {
         Ok(warm_up.request_ns())
     }
 
-    /// One round: the measured request, after a discarded one if the engine was paused. Gives the measured time.
+    /// One round: the measured request, after a discarded one if `discards_first` is true. Gives the measured time.
     pub async fn request_round(
         &mut self,
         launched: &mut Launched,
         case: usize,
         round: u32,
-        after_pause: bool,
+        discards_first: bool,
     ) -> Result<Duration, LaunchError> {
-        if after_pause {
+        if discards_first {
             self.requests.make(self.journal, launched, case, RequestKind::Discarded, round).await?;
         }
         let begin = self.other_processes.begin().await?;
@@ -95,8 +95,8 @@ impl Cases<'_, '_> {
         for process in &disturbed.new {
             let label = &self.plan.configurations[launched.launch.configuration].label;
             let message = format!(
-                "machine: {process} while `{label}` was measured; it started during the run; each such request is measured \
-                 again; end it, or find the engine that starts it"
+                "machine: {process} while `{label}` was measured; the process started during the run; each such request is \
+                 measured again; end the process, or find the engine that starts it"
             );
             self.journal.warn(None, message)?;
         }

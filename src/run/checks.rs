@@ -146,8 +146,8 @@ impl Launched {
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,
-    /// The time per token in the slowest text. The first text counts only alone, because its request may read the weights from the
-    /// disk or compile kernels.
+    /// The time per token in the slowest text. The first text counts only until the second one is scored, because the
+    /// first request may read the weights from the disk or compile kernels.
     per_token: Duration,
     texts: usize,
 }
@@ -190,8 +190,8 @@ impl Scoring {
             let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
                 "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {}, \
-                 and {} of the {} of the check are left",
-                time(estimate), time(left), time(total)
+                 and the check has {} left",
+                time(estimate), time(left)
             );
             (reason, Some(times))
         })

@@ -1,5 +1,5 @@
 //! The search for prompts whose next token depends on their first half. The verifier gets random candidates, once for each model
-//! and length. What it finds is stored by the identity of the weights, because the search takes up to a minute.
+//! and length. The prompts found are stored by the identity of the weights, because the search takes up to a minute.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::text::plural;
 const SEARCH_TIME: Duration = Duration::from_secs(60);
 /// The same for the command that only searches and stores.
 const COMMAND_SEARCH_TIME: Duration = Duration::from_secs(300);
-/// The search has a budget that the user set, divided by this. The default budget does not shorten it.
+/// If the user set a budget, the search has at most the budget divided by this. The default budget does not shorten it.
 const BUDGET_DIVISOR: u32 = 20;
 /// The number of prompts of each length, and how many of them must suffice for weights in 4 bits.
 const PROMPTS: usize = 8;
@@ -35,25 +35,25 @@ const MARGIN_FOR_4_BITS: f64 = 4.0;
 const MAX_FOUND: usize = 32;
 /// Fewer prompts prove nothing.
 const MIN_PROMPTS: u32 = 2;
-/// The scored tokens of a prompt that is verified, or of a prompt of a quick search, divided by the tokens of the prompt.
-const SHARE_VERIFIED: f64 = 6.0;
-const SHARE_QUICK: f64 = 1.6;
+/// The number of scored tokens for each token of a prompt, in a full search and in a quick one.
+const SCORED_RATIO_FULL: f64 = 6.0;
+const SCORED_RATIO_QUICK: f64 = 1.6;
 /// The number of tokens of text by which the speed of the verifier is measured.
 const PROBE_TOKENS: usize = 256;
 /// A request takes as long as this many more tokens, roughly.
 const REQUEST_TOKENS: u32 = 256;
-/// A trained model is surer than this of a token of text, a model with random weights never: ln(0.2).
+/// A trained model gives some token of a text a higher log-probability than this, ln(0.2). A model with random weights does not.
 const TRAINED_LOGPROB: f64 = -1.609;
-/// A model for which none of these candidates is found has none.
+/// The search of a length ends after so many candidates if none of them is suitable.
 const MAX_FRUITLESS: usize = 30;
-/// A token of a random salt in front changes nothing, if the token is the likeliest one with several salts.
+/// With so many random salts in front of a prompt, the likeliest next token must be the same.
 const SALTS: usize = 3;
 /// After the whole prompt, the token has at least this log-probability: ln(0.75). So other tokens are less likely by a nat, which
 /// is the largest error of a token in 8 or 16 bits.
 const MIN_LOGPROB: f64 = -0.287;
 /// The largest stored margin, in nats. A probability of 1 has no finite margin.
 const MAX_MARGIN: f64 = 20.0;
-/// After a part of the prompt, it has at most this log-probability: ln(1/3).
+/// After a part of the prompt, the token has at most this log-probability: ln(1/3).
 const MAX_LOGPROB_AFTER_PART: f64 = -1.098;
 
 /// Searches for the prompts that the plan needs and that are not stored yet.
@@ -119,7 +119,7 @@ pub(super) async fn add_missing(
     Ok(())
 }
 
-/// The lengths of prompt-bound workloads for which nothing is stored.
+/// The prompt lengths that need dependent prompts and for which nothing is stored.
 fn missing_lengths(plan: &Plan, model: &Model, requests: &Requests) -> Vec<u32> {
     let Some(prompts) = requests.prompts(&model.path) else { return Vec::new() };
     let of_model =
@@ -185,22 +185,22 @@ async fn search(
 
 /// How a length is searched in its share of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
+enum SearchKind {
     /// Each prompt is verified with several salts and parts.
     Full,
-    /// A large model has time for one request for each prompt and for two parts of it. Only prompts count of whose next token
-    /// the model is sure.
+    /// With a large model, each prompt has one request, and two for parts of it. Only prompts count whose next token has a
+    /// margin that is large enough for weights in 4 bits.
     Quick,
 }
 
-impl Extent {
+impl SearchKind {
     /// `None` if there is not enough time for the fewest useful prompts.
     fn that_fits(time: Duration, tokens: u32, per_token: Duration) -> Option<Self> {
-        let needs = |share: f64| (per_token * tokens * MIN_PROMPTS).mul_f64(share);
-        [(Self::Full, SHARE_VERIFIED), (Self::Quick, SHARE_QUICK)]
+        let needs = |scored_ratio: f64| (per_token * tokens * MIN_PROMPTS).mul_f64(scored_ratio);
+        [(Self::Full, SCORED_RATIO_FULL), (Self::Quick, SCORED_RATIO_QUICK)]
             .into_iter()
-            .find(|(_, share)| needs(*share) <= time)
-            .map(|(extent, _)| extent)
+            .find(|(_, scored_ratio)| needs(*scored_ratio) <= time)
+            .map(|(kind, _)| kind)
     }
 }
 
@@ -232,9 +232,9 @@ impl Search<'_> {
             self.random = Random::seeded(u64::from(tokens));
             let left = self.until.saturating_duration_since(Instant::now());
             let mut of_length = Vec::new();
-            let searched = match Extent::that_fits(left, tokens, per_token) {
-                Some(Extent::Full) => self.find(tokens, &mut of_length).await,
-                Some(Extent::Quick) => self.find_quickly(tokens, &mut of_length).await,
+            let searched = match SearchKind::that_fits(left, tokens, per_token) {
+                Some(SearchKind::Full) => self.find(tokens, &mut of_length).await,
+                Some(SearchKind::Quick) => self.find_quickly(tokens, &mut of_length).await,
                 None => Ok(()),
             };
             of_length.sort_by(|a, b| b.next.margin.total_cmp(&a.next.margin));
@@ -283,7 +283,7 @@ impl Search<'_> {
             if !is_for_4_bits(&next) {
                 continue;
             }
-            // The half and the shortest part show most.
+            // The first and the last part show most: the half and, of a long prompt, its last 64 ids.
             let mut parts = DependentPrompt::parts(&ids);
             parts.drain(1..parts.len() - 1);
             if let Some(after_parts) = self.after_parts(parts, token).await? {
@@ -356,7 +356,7 @@ impl Search<'_> {
     }
 
     async fn likeliest_after(&mut self, ids: &[u32]) -> Result<Option<(u32, f64)>, Cause> {
-        // The last id of a request has no effect on the token before it.
+        // The answer has the likeliest token at the positions of ids, so one more id is needed. Which id it is has no effect.
         Ok(self.score(&[ids, &ids[..1]].concat()).await?.0.last().copied())
     }
 
@@ -370,7 +370,7 @@ impl Search<'_> {
     }
 }
 
-/// By how much every other token is less likely than one with this log-probability: all others together have the other
+/// By how much every other token is less likely than one with this log-probability: all others together have the remaining
 /// probability. Rounded down to hundredths of a nat.
 fn margin(logprob: f64) -> f64 {
     ((logprob - (-logprob.exp_m1()).ln()).min(MAX_MARGIN) * 100.0).floor() / 100.0
@@ -388,10 +388,10 @@ mod tests {
 
     #[test]
     fn a_slow_verifier_has_a_quick_search_or_none() {
-        let extent = |per_token_ms| {
-            Extent::that_fits(Duration::from_secs(20), 1000, Duration::from_millis(per_token_ms))
+        let kind = |per_token_ms| {
+            SearchKind::that_fits(Duration::from_secs(20), 1000, Duration::from_millis(per_token_ms))
         };
-        assert_eq!([1, 5, 10].map(extent), [Some(Extent::Full), Some(Extent::Quick), None]);
+        assert_eq!([1, 5, 10].map(kind), [Some(SearchKind::Full), Some(SearchKind::Quick), None]);
     }
 
     #[test]

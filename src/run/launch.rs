@@ -40,7 +40,7 @@ pub(super) enum Purpose {
     Block(u32),
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
     OneShot(u32),
-    /// An output check: nothing in it is measured.
+    /// An output check, or the search for dependent prompts. No sample comes from such a launch.
     OutputCheck,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Launched {
     pub requests: u64,
     /// The engine's processes are paused.
     pub is_paused: bool,
-    /// The last request was given up at the end of a check, so the engine may still compute.
+    /// The last request has no answer, for example because the check ended, so the engine may still compute.
     pub is_unanswered: bool,
     /// The engine's processes, as found after its last answer.
     tree: Vec<u32>,

@@ -60,7 +60,7 @@ impl<'a> Launches<'a> {
                 // The launch of a minimal engine is recorded with its first answer, which has the facts of the load.
                 return Ok(launched);
             }
-            match self.say_hello(journal, &mut launched).await? {
+            match self.send_hello(journal, &mut launched).await? {
                 Some(facts) => break (launched, facts),
                 None => drop(launched.conversation.process.end(Duration::ZERO).await),
             };
@@ -75,7 +75,7 @@ impl<'a> Launches<'a> {
     }
 
     /// Sends `hello` and returns the engine's facts. `None` if the engine must be started again.
-    async fn say_hello(
+    async fn send_hello(
         &mut self,
         journal: &mut Journal<'_>,
         launched: &mut Launched,
@@ -119,17 +119,17 @@ impl<'a> Launches<'a> {
         Ok(None)
     }
 
-    /// Launches an engine for an output check. `None` if the launch takes longer than `left`, the rest of the budget.
+    /// Launches an engine for an output check. `None` if the launch takes longer than `limit`.
     pub async fn launch_for_check(
         &mut self,
         journal: &mut Journal<'_>,
         index: usize,
-        left: Option<Duration>,
+        limit: Option<Duration>,
     ) -> Result<Option<Launched>, LaunchError> {
         let launch = self.launch(journal, index, Purpose::OutputCheck);
-        let launched = match left {
+        let launched = match limit {
             None => launch.await.map(Some)?,
-            Some(left) => match tokio::time::timeout(left, launch).await {
+            Some(limit) => match tokio::time::timeout(limit, launch).await {
                 Ok(launched) => Some(launched?),
                 Err(_) => None,
             },
@@ -249,7 +249,7 @@ fn loaded_detail(label: &str, pid: u32, hello: Option<&HelloFacts>, loaded: &Loa
     format!("{label}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-/// Ends a launch. An engine that can answer gets `shutdown` first, and a wrong reaction is a warning.
+/// Ends a launch. An engine that has answered `hello` and can still answer gets `shutdown` first. A wrong reaction is a warning.
 pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, can_answer: bool) -> Result<()> {
     let index = launched.launch.configuration;
     launched.conversation.process.resume();

@@ -20,8 +20,8 @@ use crate::record::{Entry, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
-/// `MAX_TIME`. With a budget, it is the rest of the budget, but at most `MAX_TIME` or a tenth of it; with the default budget, also at least
-/// `MIN_TIME`.
+/// `MAX_TIME`. With the default budget, it is the rest of the budget, within the same bounds. With a budget that the user set, it
+/// is the rest, but at most `MAX_TIME` or a tenth of the budget, whichever is longer.
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_check_has_at_most_the_rest_of_a_budget() {
+    fn the_token_check_has_at_most_the_rest_of_a_budget_that_the_user_set() {
         let limit_of = |extent: Extent, ran| check_duration(&extent, Duration::from_secs(ran)).as_secs();
         let extent = |budget: Option<u64>| Extent {
             budget_ns: budget.map(|seconds| seconds * 1_000_000_000),

@@ -28,45 +28,45 @@ impl BlockTime {
 
 /// A row together with its twin and its baseline, which take part in a block only with this row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unit {
+pub struct RowGroup {
     pub configurations: Vec<usize>,
     pub time: BlockTime,
 }
 
-/// The units of these configurations. `row_of` gives the row of a twin or baseline, and any other configuration itself.
-pub fn units(
+/// The row groups of these configurations. `row_of` gives the row of a twin or baseline, and any other configuration itself.
+pub fn row_groups(
     configurations: &[usize],
     row_of: impl Fn(usize) -> usize,
     time_of: impl Fn(usize) -> BlockTime,
-) -> Vec<Unit> {
-    let mut units: BTreeMap<usize, Unit> = BTreeMap::new();
+) -> Vec<RowGroup> {
+    let mut row_groups: BTreeMap<usize, RowGroup> = BTreeMap::new();
     for &configuration in configurations {
-        let unit = units.entry(row_of(configuration)).or_default();
-        unit.configurations.push(configuration);
-        unit.time.add(time_of(configuration));
+        let group = row_groups.entry(row_of(configuration)).or_default();
+        group.configurations.push(configuration);
+        group.time.add(time_of(configuration));
     }
-    units.into_values().collect()
+    row_groups.into_values().collect()
 }
 
 /// The configurations of the next block; empty if the time that is `left` is too short for a block. `missing` is the number of
 /// wanted blocks that are still to be measured. These blocks may have fewer rounds. A further block must be complete.
-pub fn participants(units: &[Unit], missing: u32, left: Duration) -> Vec<usize> {
+pub fn participants(row_groups: &[RowGroup], missing: u32, left: Duration) -> Vec<usize> {
     if left.is_zero() {
         return Vec::new();
     }
-    let times = units.iter().map(|unit| if missing > 0 { unit.time.least } else { unit.time.whole });
+    let times = row_groups.iter().map(|group| if missing > 0 { group.time.least } else { group.time.whole });
     let times: Vec<Duration> = times.collect();
     let shares = with_enough_time(&times, left / missing.max(1));
     // A block of one row compares nothing, unless the run has only one row.
-    let selected = if shares.len() >= units.len().min(2) {
+    let selected = if shares.len() >= row_groups.len().min(2) {
         shares
     } else if missing > 0 && times.iter().sum::<Duration>() <= left {
         // No two rows get all missing blocks, so all rows get as many as possible.
-        (0..units.len()).collect()
+        (0..row_groups.len()).collect()
     } else {
         Vec::new()
     };
-    selected.into_iter().flat_map(|unit| units[unit].configurations.clone()).collect()
+    selected.into_iter().flat_map(|index| row_groups[index].configurations.clone()).collect()
 }
 
 /// The indices of the times that fit into `time`. Each has an equal share of it, and the part that shorter times do not use.
@@ -85,15 +85,15 @@ fn with_enough_time(times: &[Duration], mut time: Duration) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Units of one configuration, each with its shortest time and its whole time in a block.
-    fn rows(times_s: &[(u64, u64)]) -> Vec<Unit> {
+    /// Row groups of one configuration, each with its shortest time and its whole time in a block.
+    fn rows(times_s: &[(u64, u64)]) -> Vec<RowGroup> {
         let time =
             |least, whole| BlockTime { least: Duration::from_secs(least), whole: Duration::from_secs(whole) };
-        let unit = |(index, &(least, whole)): (usize, &(u64, u64))| Unit {
+        let group = |(index, &(least, whole)): (usize, &(u64, u64))| RowGroup {
             configurations: vec![index],
             time: time(least, whole),
         };
-        times_s.iter().enumerate().map(unit).collect()
+        times_s.iter().enumerate().map(group).collect()
     }
 
     fn selected(times_s: &[(u64, u64)], missing: u32, left_s: u64) -> Vec<usize> {
@@ -140,9 +140,9 @@ mod tests {
     fn a_twin_takes_part_exactly_if_its_row_does() {
         let time = |_| BlockTime { least: Duration::from_secs(10), whole: Duration::from_secs(10) };
         let row_of = |configuration| if configuration == 3 { 0 } else { configuration };
-        let units = units(&[3, 1, 0, 2], row_of, time);
-        assert_eq!(units.len(), 3);
-        let selected = participants(&units, 1, Duration::from_secs(39));
+        let row_groups = row_groups(&[3, 1, 0, 2], row_of, time);
+        assert_eq!(row_groups.len(), 3);
+        let selected = participants(&row_groups, 1, Duration::from_secs(39));
         assert!(selected == [1, 2], "{selected:?}");
     }
 }

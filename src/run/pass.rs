@@ -21,9 +21,10 @@ use crate::run::process::{LaunchError, Stage};
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
 /// With a budget, that time is at most the budget divided by this.
 const MAX_REQUEST_DIVISOR: u32 = 60;
-/// The longest time of the requests while energy and GPUs are sampled. It is long enough for a mean power and a mean utilisation.
+/// Requests are repeated for this time while energy and GPUs are sampled. It is long enough for a mean power and a mean
+/// utilisation.
 const PASS_TIME: Duration = Duration::from_millis(3000);
-/// With a budget, the time of a pass is at most the budget divided by this.
+/// With a budget, that time is at most the budget divided by this.
 const BUDGET_DIVISOR: u32 = 200;
 /// The time during which idle energy is counted.
 const IDLE_TIME: Duration = Duration::from_millis(1500);

@@ -8,9 +8,9 @@ use anyhow::Result;
 
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
-use super::participants::{BlockTime, Unit, participants, units};
+use super::participants::{BlockTime, RowGroup, participants, row_groups};
 use super::time_budget::TimeBudget;
-use super::warm_up::MIN_WARM_UPS;
+use super::warm_up::MIN_STEADY_REQUESTS;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Role};
@@ -23,7 +23,7 @@ pub(super) struct Schedule<'a> {
     plan: &'a Plan,
     began: Instant,
     pub time_budget: TimeBudget,
-    /// Failed cases, which get no more requests.
+    /// Cases that get no more requests, because they or their row failed.
     failed: BTreeSet<usize>,
     /// Workloads that get no more blocks, by label.
     closed: BTreeSet<String>,
@@ -88,17 +88,17 @@ impl<'a> Schedule<'a> {
     pub fn participants(&self, configurations: &[usize], blocks: u32) -> Vec<usize> {
         let open: Vec<usize> = configurations.iter().copied().filter(|&it| self.has_open_cases(it)).collect();
         match self.time_budget.left().filter(|_| blocks > 0) {
-            Some(left) => participants(&self.units(&open), self.time_budget.missing_blocks(), left),
+            Some(left) => participants(&self.row_groups(&open), self.time_budget.missing_blocks(), left),
             None => open,
         }
     }
 
-    fn units(&self, configurations: &[usize]) -> Vec<Unit> {
+    fn row_groups(&self, configurations: &[usize]) -> Vec<RowGroup> {
         let row_of = |configuration: usize| match self.plan.configurations[configuration].role {
             Some(Role::Twin { of } | Role::Baseline { of }) => of,
             Some(Role::Verifier) | None => configuration,
         };
-        units(configurations, row_of, |it| self.block_times.get(&it).copied().unwrap_or_default())
+        row_groups(configurations, row_of, |it| self.block_times.get(&it).copied().unwrap_or_default())
     }
 
     /// Warns once about each row that is left out of a block.
@@ -190,7 +190,8 @@ impl<'a> Schedule<'a> {
     }
 
     /// For each workload, the result of its interim analysis, where there is one. Analyses happen after the numbers of blocks in
-    /// `INTERIM_ANALYSES`, in runs without a fixed number. They are slow on a large record, so a separate thread works on a copy.
+    /// `INTERIM_ANALYSES`, in interleaved runs without a fixed number. They are slow on a large record, so a separate thread
+    /// works on a copy.
     async fn analyses(
         &self,
         record: &RunRecord,
@@ -227,7 +228,8 @@ impl<'a> Schedule<'a> {
             return u64::from(workload.rounds);
         }
         // Interleaved engines are paused between requests. After a pause, a discarded request may come before the measured one.
-        let warm_up = workload.warmup.or(self.needed_warm_ups.get(&case).copied()).unwrap_or(MIN_WARM_UPS);
+        let warm_up =
+            workload.warmup.or(self.needed_warm_ups.get(&case).copied()).unwrap_or(MIN_STEADY_REQUESTS);
         u64::from(warm_up) + u64::from(workload.rounds) * if interleaved { 2 } else { 1 }
     }
 

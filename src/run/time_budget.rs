@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::plan::{Order, Plan};
 use stats::MIN_VERDICT_BLOCKS;
 
-/// The time limit of the output check of one configuration. It is enough for a slow engine.
+/// The time limit of the output check of one configuration, unless the user set a budget. It is enough for a slow engine.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
 /// The shortest limit of that check with the default budget: an engine is always checked, because unverified output is not
 /// ranked.
@@ -24,8 +24,8 @@ const RESERVE: f64 = 1.1;
 
 #[derive(Debug, Clone)]
 pub struct TimeBudget {
-    /// The start of the first output check, and after it the start of the measurements. In sequential order: the start of one
-    /// configuration's measurements.
+    /// The start of the run, and after the first output check the start of the measurements. In sequential order: the start of
+    /// one configuration's measurements.
     started: Instant,
     /// The part of `total` for measuring all configurations, or for one of them if they are measured one after the other.
     budget: Option<Duration>,
@@ -33,7 +33,7 @@ pub struct TimeBudget {
     total: Option<Duration>,
     /// The user set the budget.
     is_limit: bool,
-    /// The time that the first output check has used.
+    /// The time from the start of the run to the end of the first output check.
     used_by_checks: Duration,
     /// The number of blocks that must fit into the budget: those that the user requests, or else those that a verdict needs.
     wanted_blocks: u32,
@@ -90,7 +90,7 @@ impl TimeBudget {
         self.total.unwrap_or_default().max(least).mul_f64(times)
     }
 
-    /// Whether the first output check has used its part of a budget that the user set. Starting engines counts too.
+    /// Whether the first output check has used its part of a budget that the user set. The whole time of the run so far counts.
     pub fn is_check_time_over(&self) -> bool {
         self.total.is_some_and(|total| self.is_limit && self.started.elapsed() > total / FIRST_CHECK_DIVISOR)
     }

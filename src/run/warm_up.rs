@@ -12,12 +12,12 @@ const MIN_REQUESTS: u32 = 1;
 const WINDOW_REQUESTS: usize = 3;
 const WINDOWS: usize = 3;
 /// The number of requests of the shortest warm-up that ends because the windows agree.
-pub const MIN_WARM_UPS: u32 = (WINDOWS * WINDOW_REQUESTS) as u32;
+pub const MIN_STEADY_REQUESTS: u32 = (WINDOWS * WINDOW_REQUESTS) as u32;
 /// The largest allowed ratio between the medians of the windows.
 const MAX_RATIO: f64 = 1.1;
 
-/// The number of warm-up requests in most launches of a case, if each takes `request_time`. Only the first launch makes more: nine
-/// or more, unless its time ends earlier.
+/// The number of warm-up requests in most launches of a case, if each takes `request_time`. Only the first launch makes more:
+/// nine or more, unless its time ends earlier.
 pub fn usual_requests(requested: Option<u32>, request_time: Duration) -> u32 {
     requested.unwrap_or_else(|| {
         // The request that is running at the end of the time is the last one.

@@ -385,7 +385,7 @@ fn an_engine_without_scores_of_the_longest_held_out_text_is_unverified() {
     assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
     let why = "its log-probabilities were compared on 127 tokens, but not on the 1,152 of the longest held-out text";
     assert_eq!(found.reasons, [why]);
-    let why = "its log-probabilities were compared on 128 tokens; a text of 1,152 would take about 30 s, and the check has 10 s";
+    let why = "its log-probabilities were compared on 128 tokens; a text of 1,152 would take about 30 s, and the check has 10 s left";
     add_not_checked(&mut record, why);
     assert_eq!(engine(&record).reasons, [why]);
 }

@@ -62,7 +62,7 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
     Ok(())
 }
 
-/// `uv` from PATH, or else a copy from PyPI, which the machine's Python installs into the data directory.
+/// `uv` from PATH, or else a copy from PyPI, which the machine's Python installs into the data folder.
 fn uv(steps: &mut Steps, engine: &Engine, dir: &Path) -> Result<PathBuf> {
     if let Ok(uv) = which::which("uv") {
         return Ok(uv);

@@ -1,6 +1,6 @@
-//! Prompts whose next token depends on their first half. On most text, the next token depends only on the last few hundred. So
-//! an engine that computes a part of each prompt gives the same tokens as others, and is faster. These prompts show the
-//! difference. The verifier finds them once for each model.
+//! Prompts whose next token depends on their first half. On most text, the next token depends only on the last few hundred
+//! tokens. So an engine that computes a part of each prompt gives the same tokens as others, and is faster. These prompts show
+//! the difference. The verifier finds them once for each model.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use crate::plan::{Kind, Prompt, RequestKind, Workload};
 pub const FILE_NAME: &str = "dependent-prompts.json";
 /// Shorter prompts are cheap, so an engine gains little by computing a part of them.
 const MIN_TOKENS: u32 = 64;
-/// The positions of the random numbers for the choice of a prompt. Lower positions are for the window and the salt.
-const PLACE: u64 = 1 << 10;
-const CHOICE: u64 = PLACE + 1;
+/// The positions of the random numbers that choose which requests of a block have a dependent prompt (`PARITY`), and which
+/// prompt it is (`CHOICE`). Lower positions are for the window and the salt.
+const PARITY: u64 = 1 << 10;
+const CHOICE: u64 = PARITY + 1;
 
 /// The token after a prompt, and the tokens after parts of it, as a verifier gives them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -24,12 +25,12 @@ pub struct NextToken {
     pub token: u32,
     /// Every other token is less likely than `token` by at least this, in nats.
     pub margin: f64,
-    /// None of them is `token`.
+    /// The likeliest tokens after parts of the prompt. None of them is `token`.
     pub after_parts: Vec<u32>,
 }
 
-/// A prompt with a dependent next token. Its first half repeats a short pattern of the text. Then one token is repeated, and at the
-/// end stands the beginning of the pattern. Small models too are sure of the next token, because nothing else comes in between.
+/// A prompt with a dependent next token. Its first half repeats a short pattern of the text. Then one token is repeated, and the
+/// beginning of the pattern is at the end. Small models too are sure of the next token, because nothing else comes in between.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DependentPrompt {
     pub tokens: u32,
@@ -116,21 +117,21 @@ impl DependentPrompt {
 }
 
 impl Prompts {
-    /// Whether a prompt-bound workload may have prompts of this kind: its output is one greedy token, and its prompt is long.
+    /// Whether a workload may have dependent prompts: its output is one greedy token, and its prompt is long.
     pub fn can_depend(workload: &Workload) -> bool {
         let is_long = matches!(workload.prompt, Prompt::Tokens(tokens) if tokens >= MIN_TOKENS);
         workload.max_new_tokens == 1 && workload.is_greedy() && is_long
     }
 
-    /// The dependent prompt for a request, if it has one: every second measured request of a prompt-bound workload. A random
-    /// number decides in each block whether the first request has one.
+    /// The dependent prompt for a request, if it has one: every second measured request of such a workload. A random number
+    /// decides in each block whether the first request has one.
     pub fn dependent(&self, workload: &Workload, key: PromptKey) -> Option<&DependentPrompt> {
         let Prompt::Tokens(tokens) = workload.prompt else { return None };
         if key.kind != RequestKind::Measured || !Self::can_depend(workload) {
             return None;
         }
         let of_block = PromptKey { index: 0, ..key };
-        if (random(&workload.label, of_block, PLACE) ^ u64::from(key.index)) & 1 == 1 {
+        if (random(&workload.label, of_block, PARITY) ^ u64::from(key.index)) & 1 == 1 {
             return None;
         }
         let fitting: Vec<&DependentPrompt> = self.dependent.of_length(tokens).collect();
@@ -138,7 +139,7 @@ impl Prompts {
         fitting.get(choice % fitting.len().max(1)).copied()
     }
 
-    /// The stored prompts of the model.
+    /// The dependent prompts of the model that are known so far.
     pub fn dependent_prompts(&self) -> &DependentPrompts {
         &self.dependent
     }
@@ -161,10 +162,10 @@ impl Prompts {
         ids
     }
 
-    /// The prompt lengths of the prompt-bound scenarios that fit the model's context.
+    /// The prompt lengths of the warm scenarios with outputs of one token that fit the model's context.
     pub fn dependent_lengths(&self) -> Vec<u32> {
-        let prompt_bound = SCENARIOS.iter().filter(|it| it.kind == Kind::Warm && it.max_new_tokens == 1);
-        let lengths = prompt_bound.flat_map(|it| it.prompt_tokens).copied();
+        let with_one_token = SCENARIOS.iter().filter(|it| it.kind == Kind::Warm && it.max_new_tokens == 1);
+        let lengths = with_one_token.flat_map(|it| it.prompt_tokens).copied();
         let fits = |&tokens: &u32| self.context_tokens.is_none_or(|context| tokens < context);
         let lengths: BTreeSet<u32> = lengths.filter(|&it| it >= MIN_TOKENS).filter(fits).collect();
         lengths.into_iter().collect()
@@ -204,7 +205,7 @@ impl Prompts {
         self.bos.iter().chain(&self.text_ids).take(tokens).copied().collect()
     }
 
-    /// Ids in place of those that a request draws.
+    /// Random ids for the search, in place of the salt of a request.
     pub fn random_salt(&self, random: &mut stats::Random) -> Vec<u32> {
         (0..SALT_TOKENS).map(|_| self.text_ids[random.below(self.text_ids.len())]).collect()
     }

@@ -26,7 +26,7 @@ pub enum LaunchError {
 pub struct EngineFailure {
     pub when: Stage,
     pub cause: Cause,
-    /// The last lines that the engine wrote to stderr.
+    /// The last lines of the engine's stderr, and its lines on stdout that are no messages.
     pub stderr: Vec<String>,
     /// The number of the failed launch, if the record contains that launch.
     pub launch: Option<u32>,

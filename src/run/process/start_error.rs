@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::shell::{Unavailable, pasteable};
 use crate::text;
 
-/// The most bytes of a script's first line that the kernel reads too.
+/// The maximum number of bytes of a script's first line. The kernel reads as many.
 const MAX_LINE_BYTES: u64 = 256;
 
 pub fn why_not_started(program: &str, error: &Error) -> Unavailable {

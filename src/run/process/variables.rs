@@ -63,7 +63,7 @@ const SET_BY_LAUNCH: &[&str] = &[
 ];
 
 /// Endings of words in the names of secrets, as in `HF_TOKEN`, `NVIDIA_API_KEY` and `SLURM_JWT`.
-const SECRET_WORDS: &[&str] = &[
+const SECRET_ENDINGS: &[&str] = &[
     "AUTH",
     "COOKIE",
     "CREDENTIAL",
@@ -105,7 +105,7 @@ impl PassedVariables {
         names
     }
 
-    /// The values that no record may have: of variables that the user passes although their names are those of secrets.
+    /// The values that no record may have: those of passed variables whose names are like those of secrets.
     pub fn secrets(&self) -> Secrets {
         let secret = |(name, value): (OsString, OsString)| {
             let (name, value) = (name.into_string().ok()?, value.into_encoded_bytes());
@@ -129,7 +129,9 @@ impl PassedVariables {
 }
 
 fn is_secret(name: &str) -> bool {
-    name.to_ascii_uppercase().split('_').any(|word| SECRET_WORDS.iter().any(|ending| word.ends_with(ending)))
+    name.to_ascii_uppercase()
+        .split('_')
+        .any(|word| SECRET_ENDINGS.iter().any(|ending| word.ends_with(ending)))
 }
 
 /// Secret values, each with the name of its variable.

@@ -85,7 +85,7 @@ fn the_last_sample_of_each_workload_is_checked_first() {
 #[test]
 fn every_workload_is_checked_once_before_any_is_checked_twice() {
     let mut record = record(&["a", "b"], |_, _| vec![5]);
-    // The first engine has no samples of one workload.
+    // The first engine has samples of `decode` only.
     let cases = record.header.plan.cases.clone();
     let is_removed =
         |it: &Sample| cases[it.case].configuration == 0 && cases[it.case].workload.max_new_tokens == 1;
