@@ -125,21 +125,30 @@ impl<'a> Blocks<'_, 'a> {
         }
         let groups = memory_groups(&members, memory::available_bytes().unwrap_or(u64::MAX));
         self.warn_of_memory_groups(block, &groups)?;
-        for group in groups {
-            self.measure_group(block, &group).await?;
+        for (position, group) in groups.iter().enumerate() {
+            self.measure_group(block, group, &groups[position + 1..].concat()).await?;
         }
         Ok(())
     }
 
-    async fn measure_group(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
+    /// Measures the cases of a memory group. `later` has the configurations of the block's later groups.
+    async fn measure_group(&mut self, block: u32, configurations: &[usize], later: &[usize]) -> Result<()> {
         let mut group = MemoryGroup::of(configurations);
         for slot in 0..group.slots.len() {
             self.launch_slot(&mut group, slot, block).await?;
             self.measure_launch_cases(&mut group, slot).await?;
         }
-        let workloads = self.schedule.open_workloads(Kind::Warm);
-        for (position, workload) in workloads.iter().enumerate() {
-            self.measure(&mut group, block, workload, workloads.len() - position).await?;
+        let open_cases = |schedule: &Schedule, of: &[usize]| -> Vec<usize> {
+            of.iter().flat_map(|&configuration| schedule.open_cases(configuration, Kind::Warm)).collect()
+        };
+        let cases = open_cases(self.schedule, configurations);
+        let mut cases_left = cases.len() + open_cases(self.schedule, later).len();
+        for workload in self.schedule.open_workloads(Kind::Warm) {
+            let of_workload = cases.iter().filter(|&&case| self.schedule.label_of(case) == workload).count();
+            if of_workload > 0 {
+                self.measure(&mut group, block, &workload, cases_left).await?;
+                cases_left -= of_workload;
+            }
         }
         for launched in group.slots.into_iter().filter_map(|slot| slot.launched) {
             let (configuration, began) = (launched.launch.configuration, Instant::now());
@@ -184,20 +193,20 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Measures the rounds of one workload in every slot that has it. `remaining` counts the workloads that this group has not
-    /// measured yet, including this one.
+    /// Measures the rounds of one workload in every slot that has it. `cases_left` counts the cases that this block has not
+    /// measured yet, including those of this workload.
     async fn measure(
         &mut self,
         group: &mut MemoryGroup,
         block: u32,
         workload: &str,
-        remaining: usize,
+        cases_left: usize,
     ) -> Result<()> {
-        let mut turns = self.warm_up_each(group, block, workload, remaining).await?;
+        let mut turns = self.warm_up_each(group, block, workload, cases_left).await?;
         let Some(first) = turns.first() else { return Ok(()) };
         let planned = self.plan.cases[first.case].workload.rounds;
         let round_times: Vec<Duration> = turns.iter().map(Turn::round_time).collect();
-        let rounds = self.schedule.time_budget.rounds_that_fit(planned, &round_times, remaining);
+        let rounds = self.schedule.time_budget.rounds_that_fit(planned, &round_times, cases_left);
         let order: Vec<usize> = (0..turns.len()).collect();
         for round in 0..rounds.iter().copied().max().unwrap_or(0) {
             // Each round begins with another engine.
@@ -228,9 +237,9 @@ impl<'a> Blocks<'_, 'a> {
         group: &mut MemoryGroup,
         block: u32,
         workload: &str,
-        remaining: usize,
+        cases_left: usize,
     ) -> Result<Vec<Turn>> {
-        let mut turns = Vec::new();
+        let (mut turns, mut begun) = (Vec::new(), 0);
         let slots = group.slots.len();
         for slot in 0..slots {
             let cases = self.schedule.open_cases(group.slots[slot].configuration, Kind::Warm);
@@ -248,8 +257,8 @@ impl<'a> Blocks<'_, 'a> {
             else {
                 continue;
             };
-            let warm_ups_left = slots * remaining - slot;
-            let limit = self.schedule.time_budget.warm_up_limit(warm_ups_left);
+            let limit = self.schedule.time_budget.warm_up_limit(cases_left.saturating_sub(begun));
+            begun += 1;
             let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
             let mut cases = Cases {
                 plan: self.plan,
@@ -329,7 +338,9 @@ impl<'a> Blocks<'_, 'a> {
         }
         let workloads =
             [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat();
-        for (position, workload) in workloads.iter().enumerate() {
+        let open = order.iter().flat_map(|&index| self.plan.cases_of(index));
+        let mut cases_left = open.filter(|&case| self.schedule.is_open(case)).count();
+        for workload in &workloads {
             let cases = order.iter().flat_map(|&index| self.plan.cases_of(index));
             let cases: Vec<usize> = cases
                 .filter(|&case| self.schedule.is_open(case) && self.schedule.label_of(case) == *workload)
@@ -337,11 +348,11 @@ impl<'a> Blocks<'_, 'a> {
             // The first round shows how many more rounds fit.
             let times = self.measure_one_shot_round(block, &cases, |_| true, 0).await?;
             let planned = cases.iter().map(|&case| self.plan.cases[case].workload.rounds).max().unwrap_or(0);
-            let remaining = workloads.len() - position;
             let more = match planned {
                 0 | 1 => vec![0; cases.len()],
-                _ => self.schedule.time_budget.rounds_that_fit(planned - 1, &times, remaining),
+                _ => self.schedule.time_budget.rounds_that_fit(planned - 1, &times, cases_left),
             };
+            cases_left = cases_left.saturating_sub(cases.len());
             for round in 1..planned {
                 self.measure_one_shot_round(block, &cases, |at| round <= more[at], round).await?;
             }

@@ -137,21 +137,22 @@ impl TimeBudget {
         if reserved.is_zero() { blocks } else { blocks * TOKEN_CHECK_DIVISOR / (TOKEN_CHECK_DIVISOR - 1) }
     }
 
-    /// The time limit of one warm-up, given the number of warm-ups that remain in this block.
-    pub fn warm_up_limit(&self, remaining: usize) -> Duration {
+    /// The time limit of one warm-up, given the number of cases that this block has not warmed up yet.
+    pub fn warm_up_limit(&self, cases_left: usize) -> Duration {
         // Half of the remaining time is for measuring.
-        let share = self.budget.map(|budget| self.left_of_block(budget) / 2 / remaining.max(1) as u32);
+        let share = self.budget.map(|budget| self.left_of_block(budget) / 2 / cases_left.max(1) as u32);
         share.map_or(MAX_WARM_UP_TIME, |share| share.min(MAX_WARM_UP_TIME))
     }
 
-    /// The number of planned rounds that fit, for each configuration by the time of its round, given the number of remaining
-    /// workloads of this block. Later workloads get the time that an earlier workload does not use.
+    /// The number of planned rounds of a workload that fit, for each configuration by the time of its round. `cases_left` counts the
+    /// cases that this block has not measured yet, including these. Later cases get the time that earlier ones do not use.
     ///
     /// Each configuration has an equal share of the time, and gets the part that faster ones do not use. So a slow
     /// configuration has fewer rounds, and does not take rounds from the others.
-    pub fn rounds_that_fit(&self, planned: u32, round_times: &[Duration], workloads: usize) -> Vec<u32> {
+    pub fn rounds_that_fit(&self, planned: u32, round_times: &[Duration], cases_left: usize) -> Vec<u32> {
         let Some(budget) = self.budget else { return vec![planned; round_times.len()] };
-        let mut left = self.left_of_block(budget) / workloads.max(1) as u32;
+        let cases = round_times.len();
+        let mut left = self.left_of_block(budget) * cases as u32 / cases_left.max(cases).max(1) as u32;
         let mut rounds = vec![1; round_times.len()];
         for (position, &index) in ascending(round_times).iter().enumerate() {
             let share = left / (round_times.len() - position) as u32;
