@@ -47,7 +47,7 @@ fn meaning(agreement: &Agreement) -> &'static str {
             "It is the verifier: it answers in f32, and the outputs of the other engines are compared with its answers."
         }
         (Status::Exact, _) => {
-            "Exact: it gives the verifier's tokens, and its log-probabilities within the bound below."
+            "Exact: its tokens are the verifier's, and its log-probabilities are within the bound below."
         }
         (Status::Agrees, _) => {
             "Agrees: its output is as close to the verifier's as that of correct engines in 16 or 8 bits."
