@@ -163,8 +163,8 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
         plan.cases_of(configuration).into_iter().any(|it| Prompts::can_depend(&plan.cases[it].workload));
     if can_depend && plan.verification == Verification::Usual {
         part.say(format!(
-            "Whether it computes all of each prompt is n/a: it takes text, or no prompt is known whose next token depends on the \
-             first half and is certain enough for {}.",
+            "It is unknown whether it computes all of each prompt. It takes text, or no known prompt has a next token that \
+             depends on the first half and is certain enough for {}.",
             agreement.precision.name()
         ));
     }
