@@ -142,8 +142,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::DECODE_RATE),
         about: "bytes that a decode must read per second, as a share of the best read rate of this run's probes with as many \
-                threads. The bytes: the weights in each step after the first, and the cached keys and values in every step. \
-                The time: from the first token to the last. Weights count in the reported dtype, and once for a whole batch. \
+                threads. The bytes: the weights, and the cached keys and values, in each step after the first. The time: from \
+                the first token to the last. Weights count in the reported dtype, and once for a whole batch. \
                 Probes run before each block and after the last one. On an NVIDIA GPU the limit is the rate of copies within \
                 its memory, probed once. Absent for weights under four times the last-level cache. Above 100 %, the machine \
                 was slower during the probes, the engine used more threads than requested, or a reported fact is wrong.",
@@ -160,9 +160,9 @@ pub const METRICS: &[Metric] = &[
         about: "operations that a prefill must do per second, as a share of the best rate of this run's probes with as many \
                 threads. The operations: two for each weight and prompt token (for the weights of the output: one token), \
                 and two for each attended key and value. The time: from the request to the first token. The limit is the \
-                fastest unit for the compute dtype. For f32: f32 units. For bf16 and f16: f32 and bf16 units. For \
-                quantized weights: any unit. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit is \
-                cuBLAS in the compute dtype, probed once. Absent in the scenario `load`.",
+                fastest unit for the compute dtype. For f32: f32 units. For bf16 and f16: f32 and bf16 units. For quantized \
+                weights: any unit. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit \
+                is cuBLAS in the compute dtype, probed once. Absent in the scenario `load`.",
         of: share::compute,
     },
     Metric {

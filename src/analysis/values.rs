@@ -212,7 +212,7 @@ impl LaunchValues {
     }
 }
 
-/// The values of a record by workload, metric and configuration, with one value for each round of each block.
+/// The values of a record by workload, metric and configuration, each as in `CaseValues::blocks`.
 #[derive(Debug, Clone)]
 pub struct Measured<'a> {
     pub record: &'a RunRecord,

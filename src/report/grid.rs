@@ -183,7 +183,8 @@ impl<'a> Grid<'a> {
         });
     }
 
-    /// Adds a column for a metric. Where no row of a workload has the metric, cells are empty; elsewhere a missing value is `n/a`.
+    /// Adds a column for a metric. Where no row of a workload has the metric, cells are empty. Elsewhere a missing value is
+    /// `n/a`.
     fn add_metric_column<C: Into<Cell>>(
         &mut self,
         metric: &Metric,
@@ -283,7 +284,7 @@ pub fn why_no_ratios(report: &Report) -> String {
     } else if rows().any(|row| row.failure.is_none()) {
         format!("no ratios: no other engine can be compared with the reference `{reference}`")
     } else if rows().any(has_no_time) && rows().all(has_no_time) {
-        // The failure of the case has the sufficient budget.
+        // The case's own failure names a sufficient budget.
         format!("no ratios: the budget ended before the reference `{reference}` was measured")
     } else if rows().count() > 0 || report.failed.iter().any(|failed| is_reference(&failed.engine)) {
         format!("no ratios: the reference `{reference}` failed{hint}")

@@ -100,12 +100,12 @@ resources! {
     ];
     gpu_memory_percent: Option<f64> = |it| it.gpus.memory_busy_percent, [
         fact("GPU memory busy", Quantity::Gpu("%"), |it| it.gpu_memory_percent, "gpu_memory_utilisation",
-            "share of the time in which the GPU's memory was read or written, sampled in the same way. It is not a share of \
-             its bandwidth."),
+            "share of the time in which the GPU's memory was read or written, sampled like `gpu_utilisation`. It is not a \
+             share of its bandwidth."),
     ];
     gpu_watts: Option<f64> = |it| it.gpus.watts, [
         fact("GPU power", Quantity::Gpu("W"), |it| it.gpu_watts, "gpu_power",
-            "mean power of the engine's GPUs together, idle power included, over the same samples."),
+            "mean power of the engine's GPUs together, idle power included, sampled like `gpu_utilisation`."),
     ];
     /// The lowest and the highest clock.
     gpu_clock_mhz: Option<(u32, u32)> = |it| it.gpus.clock_mhz, [

@@ -88,7 +88,7 @@ pub struct View {
     pub wall_time: bool,
     /// The resources of each case: memory, cores, energy.
     pub resources: bool,
-    /// No notes and no explanations: only results, failures and warnings.
+    /// Leaves out the notes and the legend of the full report, and the next commands of the one screen.
     pub quiet: bool,
 }
 

@@ -227,7 +227,7 @@ fn calibration(calibration: &Calibration, labels: &Labels) -> String {
     match (since, uncalibrated.is_empty()) {
         (None, true) => String::new(),
         (Some(since), true) => format!("; calibrated at {since}"),
-        // The command names all engines.
+        // The command names the engines.
         (None, false) => format!("; not calibrated; hint: `{remedy}`"),
         (Some(since), false) => format!("; calibrated at {since}, but not for {names}; hint: `{remedy}`"),
     }
@@ -313,8 +313,8 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()
 }
 
-/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 inconclusive [1.10x slower, 1.08x]`, or `decode 1.61x?`
-/// without a verdict. It stays on one line.
+/// The short form of a verdict, which stays on one line: `decode 11.0x [10.9, 11.1]`, `prefill same`,
+/// `ttft 16 inconclusive [1.10x slower, 1.08x]`, or `decode 1.61x?` without a verdict.
 fn compact(pair: &PairVerdict) -> String {
     let case = &pair.case;
     let kind = pair.metric.kind();

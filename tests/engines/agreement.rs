@@ -112,7 +112,7 @@ fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_
     let outputs = report["outputs"].as_array().unwrap();
     for engine in parts.into_iter().chain(correct) {
         let output = outputs.iter().find(|it| it["engine"] == engine).unwrap();
-        let is_accused = output["reasons"].to_string().contains("depends on the first half of the prompt: ");
+        let is_accused = output["reasons"].to_string().contains("depends on their first half: ");
         assert_eq!(
             (is_accused, output["status"] == "wrong"),
             (parts.contains(&engine), parts.contains(&engine)),

@@ -24,8 +24,8 @@ fn assert_only_partial_engines_are_wrong(run: &Run) {
     for part in PARTS {
         assert_eq!(run.status(part), "wrong", "{part}: {}", run.report["outputs"]);
         let reasons = run.status_reasons(part).concat();
-        let expected = "depends on the first half of the prompt: ";
-        assert!(reasons.contains(expected) && reasons.contains("answers to a shorter prompt"), "{reasons}");
+        let expected = "depends on their first half: ";
+        assert!(reasons.contains(expected) && reasons.contains("are those to a shorter prompt"), "{reasons}");
     }
     assert_ne!(run.status(RIGHT), "wrong", "{}", run.report["outputs"]);
     let dependent = run.record.samples_of(RIGHT).into_iter().filter(|it| !it["next"].is_null());

@@ -39,7 +39,7 @@ pub struct Requested<'a> {
     pub dtype: Option<&'a str>,
     /// The dtype of the model's own numbers.
     pub model_dtype: Option<&'a str>,
-    /// Whether the user or the preset set an option for the cache of keys and values.
+    /// Whether the user or the preset set an option whose name has `kv` or `cache`.
     pub has_cache_option: bool,
 }
 

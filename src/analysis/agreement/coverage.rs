@@ -9,7 +9,8 @@ use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
 use crate::text::{line, with_commas};
 
-/// The missing parts as sentences about `it`, the engine, most severe first; empty if the check is complete.
+/// The missing parts, as sentences about `it`, the engine: first of the workloads, then of the longest window. Empty if the check
+/// is complete.
 pub fn missing(
     record: &RunRecord,
     configuration: usize,
@@ -98,10 +99,10 @@ fn unchecked_workloads(
     let for_all = reasons(record, |it| concerns_all(record, configuration, it));
     if verifier.configuration.is_some() {
         let what = format!("its tokens in {} were not checked", unchecked.join(", "));
-        // The recorded reason is about all samples of the model.
-        const OF_ALL: &str = " were not checked: ";
+        // A recorded reason counts the samples of all engines, so only its cause is repeated.
+        const BEFORE_CAUSE: &str = " were not checked: ";
         if let [cause] = &for_all[..] {
-            let cause = cause.split_once(OF_ALL).map_or(cause.as_str(), |(_, cause)| cause);
+            let cause = cause.split_once(BEFORE_CAUSE).map_or(cause.as_str(), |(_, cause)| cause);
             missing.push(format!("{what}: {cause}"));
             return missing;
         }

@@ -1,5 +1,5 @@
-//! The first tokens after prompts whose next token depends on their first half. An engine that computes only a part of each prompt
-//! gives the tokens of that part.
+//! The answers to dependent prompts, whose next token depends on their first half. An engine that computes only a part of each
+//! prompt gives the tokens of that part.
 
 use serde::Serialize;
 
@@ -9,25 +9,27 @@ use crate::plan::prompts::dependent::NextToken;
 use crate::record::RunRecord;
 use crate::text::{line, with_commas};
 
-/// Of a workload: an engine may round badly once.
+/// The least number of differing answers in a workload: a single one may be due to rounding.
 const MIN_DIFFERING: usize = 2;
-/// Of all workloads: the random ids at the start of a request may change the token of one stored prompt.
+/// The least number of prompts with a differing answer in all workloads: the random ids at the start of a request may change the
+/// token of one stored prompt.
 const MIN_DIFFERING_PROMPTS: usize = 2;
 
-/// The answers of a configuration to these prompts.
+/// The answers of a configuration to dependent prompts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct EarlyText {
     pub answers: usize,
     /// The answers that are not the reference's.
     pub differing: usize,
+    /// The reasons why the answers are wrong, one for each workload.
     #[serde(skip)]
     pub wrong: Vec<String>,
 }
 
 impl EarlyText {
-    /// Counts the answers of engines that received ids. Only prompts count after which every other token is less likely by more
-    /// than the largest gap of a correct engine in this precision, so rounding cannot explain another token. `None` without such an
-    /// answer. A named verifier answers in place of the reference's stored tokens.
+    /// Counts the answers of an engine that takes ids. A prompt counts only if every other token is less likely by more than
+    /// `largest_gap`, that of a correct engine in this precision: then rounding does not explain another token. `None` without
+    /// such an answer, or if the user named the verifier: the stored tokens may be those of another engine.
     pub fn of(record: &RunRecord, configuration: usize, largest_gap: f64) -> Option<Self> {
         let plan = &record.header.plan;
         if plan.verification != Verification::Usual {
@@ -60,8 +62,8 @@ impl EarlyText {
                 }
                 let (workload, answered) = (line(&case.workload.label), with_commas(answers));
                 all.wrong.push(format!(
-                    "in `{workload}`, the next token of {answered} prompts depends on the first half of the prompt: {} answers \
-                     are not the reference's, and {} of these are the answers to a shorter prompt",
+                    "in `{workload}`, the next token of {answered} prompts depends on their first half: {} answers are not the \
+                     reference's, and {} are those to a shorter prompt",
                     with_commas(differing),
                     with_commas(of_parts)
                 ));

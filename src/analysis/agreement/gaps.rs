@@ -21,7 +21,7 @@ pub struct Gaps {
     pub mean: f64,
     /// The largest gap.
     pub worst: f64,
-    /// The first position, in any sample, where the verifier gives another token.
+    /// The lowest position, in any sample, where the verifier gives another token.
     pub first: Option<usize>,
     /// The tail with the largest mean gap. `None` if no gap is notable. In JSON it is `worst_run`.
     #[serde(rename = "worst_run")]
@@ -85,7 +85,8 @@ impl Gaps {
     }
 }
 
-/// The gap of one answer. `None` without the log-probability of the verifier's own token; infinite for an impossible token.
+/// The gap of one answer: 0 for equal tokens, infinite for an impossible token. `None` for different tokens without the
+/// log-probability of the verifier's own token.
 fn gap(answer: &ReferenceToken) -> Option<f64> {
     if answer.verifier_token == answer.engine_token {
         return Some(0.0);

@@ -26,7 +26,7 @@ pub struct Greedy {
     /// The first difference of each text with a difference.
     #[serde(skip)]
     pub differences: Vec<FirstDifference>,
-    /// The cases with a request whose tokens all equal the verifier's.
+    /// The cases with an output whose tokens all equal the verifier's.
     #[serde(skip)]
     pub equal_cases: BTreeSet<usize>,
 }

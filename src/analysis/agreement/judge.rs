@@ -36,12 +36,12 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     }
     agreement.early_text = EarlyText::of(record, configuration, precision.bounds().worst_gap);
     let early_text = agreement.early_text.iter().flat_map(|it| it.wrong.clone());
-    // Neither these tokens nor wrong token counts need a verifier in this run.
-    let counts: Vec<String> = early_text.chain(wrong_counts(record, configuration)).collect();
+    // These errors are found without a verifier in this run.
+    let errors: Vec<String> = early_text.chain(wrong_counts(record, configuration)).collect();
     let verifier = match Verifier::of(record, configuration) {
         Ok(verifier) => verifier,
-        Err(_) if !counts.is_empty() => {
-            return Agreement { status: Status::Wrong, reasons: counts, ..agreement };
+        Err(_) if !errors.is_empty() => {
+            return Agreement { status: Status::Wrong, reasons: errors, ..agreement };
         }
         Err(why) => {
             let recorded = not_checked(record, configuration);
@@ -49,7 +49,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
             return Agreement { reasons, ..agreement };
         }
     };
-    if verifier.is_itself(configuration) && counts.is_empty() {
+    if verifier.is_itself(configuration) && errors.is_empty() {
         // The verifier is exact by definition.
         return Agreement { status: Status::Exact, against: Against::Itself, ..agreement };
     }
@@ -64,7 +64,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let results = Results { agreement: &agreement, bounds, verifier: verifier_name(&verifier.against) };
     let Differences { wrong, unchecked, tie } = results.differences();
     let wrong = results.wrong_scores().into_iter().chain(results.wrong_tokens()).chain(wrong);
-    let wrong: Vec<String> = wrong.chain(counts).collect();
+    let wrong: Vec<String> = wrong.chain(errors).collect();
     let missing = missing(record, configuration, &verifier, &agreement);
     let missing: Vec<String> = unchecked.into_iter().chain(missing).collect();
     let (status, reasons) = match &agreement.scores {
@@ -86,7 +86,7 @@ fn verifier_name(against: &Against) -> String {
 /// The differences between the greedy tokens of an engine and of the verifier: the first of each kind, as a sentence.
 #[derive(Default)]
 struct Differences {
-    /// The first difference that is no near tie.
+    /// The first difference in f32 that is no near tie.
     wrong: Option<String>,
     /// The first difference that is unlikely to be a near tie and that the verifier did not check.
     unchecked: Option<String>,

@@ -43,7 +43,7 @@ pub struct Agreement {
     /// The answers to prompts whose next token depends on their first half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_text: Option<EarlyText>,
-    /// The reasons why the status is not better: sentences about `it`, the engine, most severe first.
+    /// The reasons why the status is not better: sentences about `it`, the engine.
     pub reasons: Vec<String>,
 }
 

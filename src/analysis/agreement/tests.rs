@@ -431,7 +431,7 @@ fn a_baseline_program_has_the_status_of_the_current_program_until_it_is_checked(
 
 // Prompts whose next token depends on their first half.
 
-/// Adds the reference's next token to every measured request of the engine, by a few prompts that take turns.
+/// Adds the reference's next token to every measured request of the engine. The requests have this many prompts, in turn.
 fn add_next_tokens(record: &mut RunRecord, margin: f64, prompts: u32) {
     let measured = samples(record, ENGINE).filter(|it| it.kind == RequestKind::Measured);
     for (number, sample) in measured.enumerate() {
@@ -460,14 +460,14 @@ fn an_engine_with_the_tokens_of_shorter_prompts_is_wrong_even_if_no_verifier_ran
     let wrong = engine(&record);
     assert_eq!(wrong.status, Status::Wrong);
     let expected = format!(
-        "in `decode`, the next token of {answers} prompts depends on the first half of the prompt: {answers} answers are not the \
-         reference's, and {answers} of these are the answers to a shorter prompt"
+        "in `decode`, the next token of {answers} prompts depends on their first half: {answers} answers are not the reference's, \
+         and {answers} are those to a shorter prompt"
     );
     assert_eq!(wrong.reasons, [expected]);
 }
 
 #[test]
-fn few_other_tokens_or_tokens_that_rounding_explains_accuse_no_engine() {
+fn an_engine_with_few_other_tokens_or_tokens_that_rounding_explains_is_not_wrong() {
     let is_wrong = |margin: f64, prompts: u32, share: f64, dtype: &str| {
         let mut record = not_checked();
         add_held_out(&mut record);

@@ -211,7 +211,7 @@ impl Spans {
         if self.requests < MANY_REQUESTS || self.least_share <= MIN_SHARE_OF_EACH {
             return None;
         }
-        // Another engine may have a smaller overhead, so its spans count only if no other request shows that of this engine.
+        // Another engine may have a smaller overhead. So its spans count only if no other request of this engine shows its own.
         if growth::is_overhead_known(subject, span.ns, case) {
             return None;
         }

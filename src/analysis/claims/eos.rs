@@ -49,10 +49,10 @@ fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
     Some(subject.contradiction(About::Eos, "exact".into(), observed, &message))
 }
 
-/// The prompt of a request and the requested number of tokens; 0 for the held-out continuation.
+/// The hash of a request's prompt and the requested number of tokens; 0 for the held-out continuation.
 type RequestKey = (String, u32);
 
-/// The key of the held-out continuation, in place of a prompt.
+/// The key of the held-out continuation, in place of the hash of a prompt.
 const HELD_OUT: &str = "the held-out prompt";
 
 /// The greedy outputs of requests that ignore EOS, by request.

@@ -45,8 +45,8 @@ fn is_row(subject: &Subject) -> bool {
     !matches!(subject.configuration.role, Some(Role::Twin { .. } | Role::Verifier))
 }
 
-/// Whether a claim of a configuration does not hold. Each such claim has the same effect: the rows of the configuration are marked
-/// and have no rank.
+/// Whether a claim of a configuration does not hold. Every such claim has the same effect: the rows of the configuration are
+/// marked and have no rank.
 pub fn is_contradicted(contradictions: &[Contradiction], configuration: usize) -> bool {
     contradictions.iter().any(|it| it.configuration == configuration)
 }

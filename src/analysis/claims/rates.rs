@@ -1,6 +1,6 @@
-//! Compares the rates of an engine with the limits of the machine: the memory bandwidth and the rates of the arithmetic units that
-//! the probes of the run found. Every step of a decode reads all weights once, and every token needs two operations for each weight.
-//! So no engine exceeds a limit. Weights in a cache need no bandwidth of memory, but they need the operations.
+//! Compares the rates of an engine with the limits of the machine: the memory bandwidth and the rates of the arithmetic units
+//! that the probes of the run found. Every step of a decode reads all weights once, and every token needs two operations for each
+//! weight. So no engine exceeds a limit. Weights in a cache need no bandwidth of memory, but they need the operations.
 //!
 //! A probe may find less than the limit: other virtual machines on the host change the speed of memory, and a busy program halves
 //! it. A false accusation is worse than a small exaggeration that passes. So a rate above twice the best probe counts only if
@@ -14,8 +14,8 @@ use crate::record::RunRecord;
 use crate::text::three_digits;
 use stats::median;
 
-/// The largest accepted share of the best probe's bandwidth, if the probes agree and nothing else ran. The two observed bandwidths
-/// of one machine, 36 and 64 GB/s, have a ratio of 1.8.
+/// The largest accepted share of the best probe's bandwidth, if the probes agree and nothing else ran. The two observed
+/// bandwidths of one machine, 36 and 64 GB/s, have a ratio of 1.8.
 const MAX_SHARE: f64 = 2.0;
 /// The least number of probes. Other programs may have slowed all probes if there are fewer.
 const MIN_PROBES: usize = 3;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn few_or_disturbed_probes_report_nothing() {
+    fn few_unsteady_or_disturbed_probes_report_nothing() {
         assert_eq!(contradiction_of(&with_probes(&[0.33, 0.33, 0.29, 0.33], |_| {})), None);
         assert_eq!(contradiction_of(&with_probes(&TOO_SLOW[..2], |_| {})), None);
         let with_load = |record: &mut RunRecord| record.header.machine.load_average = Some([1.3, 0.5, 0.2]);

@@ -28,7 +28,7 @@ pub struct ChatLatency<'a> {
 }
 
 impl<'a> ChatLatency<'a> {
-    /// `None` if the record measures neither part.
+    /// The latencies of a record, and the comparisons of these pairs. `None` if the record measures neither part.
     pub fn of(measured: &Measured<'a>, pairs: &[(usize, usize)]) -> Option<Self> {
         let plan = &measured.record.header.plan;
         let with_headline = |id: MetricId| {

@@ -23,8 +23,8 @@ pub struct Key {
 pub enum Work {
     /// Bytes read, or bytes copied on a GPU.
     Memory,
-    /// Operations of a compute unit, with its name in the record. With `from_cache` (`loads` in the record) the operands come from
-    /// the nearest cache, else from registers.
+    /// Operations of a compute unit, with its name in the record. With `from_cache` (`loads` in the record) the operands come
+    /// from the nearest cache, else from registers.
     Unit { name: String, from_cache: bool },
 }
 

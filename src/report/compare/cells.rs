@@ -1,4 +1,4 @@
-//! The text of a judgement, which compares two records, for every format that people read.
+//! The text of a judgement for every format that people read.
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, severity_name};
 use crate::analysis::metric::Scale;

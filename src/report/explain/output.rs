@@ -47,7 +47,7 @@ fn meaning(agreement: &Agreement) -> &'static str {
             "It is the verifier: it answers in f32, and the outputs of the other engines are compared with its answers."
         }
         (Status::Exact, _) => {
-            "Exact: it gives the verifier's tokens, and its log-probabilities within the bound below."
+            "Exact: its tokens are the verifier's, and its log-probabilities are within the bound below."
         }
         (Status::Agrees, _) => {
             "Agrees: its output is as close to the verifier's as that of correct engines in 16 or 8 bits."
@@ -163,8 +163,8 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
         plan.cases_of(configuration).into_iter().any(|it| Prompts::can_depend(&plan.cases[it].workload));
     if can_depend && plan.verification == Verification::Usual {
         part.say(format!(
-            "Whether it computes all of each prompt is n/a: it takes text, or no prompt is known whose next token depends on the \
-             first half and is certain enough for {}.",
+            "It is unknown whether it computes all of each prompt. It takes text, or no known prompt has a next token that \
+             depends on the first half and is certain enough for {}.",
             agreement.precision.name()
         ));
     }

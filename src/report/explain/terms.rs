@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::context::Part;
 use crate::analysis::agreement::Status;
-use crate::analysis::agreement::bounds::{AGREES, EXACT};
+use crate::analysis::agreement::bounds::{AGREES, EXACT, Precision};
 use crate::analysis::metric::{METRICS, Metric, Shown};
 use crate::plan::scenario::SCENARIOS;
 use crate::record::FailureKind;
@@ -87,7 +87,10 @@ fn outputs(report: Option<&Report>) -> Part {
     };
     let meanings = [
         (Status::Exact, format!("exact: up to {EXACT} nats, and the same tokens as the verifier.")),
-        (Status::Agrees, format!("agrees: up to {AGREES} nats.")),
+        (
+            Status::Agrees,
+            format!("agrees: up to {AGREES} nats, in f32 up to {}.", Precision::Full.bounds().rms),
+        ),
         (Status::Drifts, "drifts: more, but within the bound for the precision of the engine.".into()),
         (
             Status::Wrong,

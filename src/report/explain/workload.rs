@@ -295,7 +295,9 @@ fn warm_ups(warm_ups: &[WarmUp]) -> Option<String> {
     } else if warm_ups.iter().all(|it| it.ended_by == WarmUpEnd::SetByUser) {
         format!("The warm-up had {requests} in each launch, as the command line set it.")
     } else {
-        format!("The warm-up had {requests} in each launch, until request times were steady within 10 %.")
+        format!(
+            "The warm-up had {requests} in each launch, enough for request times that are steady within 10 %."
+        )
     })
 }
 

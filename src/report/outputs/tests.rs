@@ -139,7 +139,7 @@ fn without_output_checks_a_line_replaces_the_column() {
 fn the_name_of_an_engine_cannot_leave_its_line() {
     let mut record = record_with_deviation(2.3);
     record.header.plan.configurations[ENGINE].label = "be\u{1b}[31macon\n=x".into();
-    record.header.plan.configurations[VERIFIER].label = "wit\nness".into();
+    record.header.plan.configurations[VERIFIER].label = "veri\nfier".into();
     for format in ["table", "markdown", "csv"] {
         let text = rendered(&record, format, 100);
         assert!(!text.contains('\u{1b}') && !text.contains("\n=x"), "{text}");

@@ -8,7 +8,7 @@ use crate::text::significant_digits;
 
 /// An interval whose half width is a larger share of its ratio supports two digits of the ratio, not three.
 const MAX_SHARE_OF_THREE_DIGITS: f64 = 0.005;
-/// The smallest ratio with its sign in words (`1.4x slower`) that has only two digits.
+/// For a ratio below 1: the smallest inverse that needs only two digits (`1.4x slower`, `0.70x`).
 const MIN_WITH_TWO_DIGITS: f64 = 1.1;
 
 /// The scale of a unit, which is the same in every record.
@@ -32,13 +32,13 @@ pub fn speed_up(ratio: f64, bounds: Option<(f64, f64)>) -> String {
     format!("{}x", significant_digits(ratio, digits))
 }
 
-/// A speed-up with the digits that its interval supports: `59x`, `1.2x slower`. `kind` names the sign of a ratio below 1.
+/// A speed-up with the digits that its interval supports: `59x`, `1.2x slower`. `kind` gives the word for a ratio below 1.
 pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
     let digits = digits(ratio, bounds);
     // Two digits keep the column of ratios narrow. Small differences need more.
     let of_inverse = if ratio.recip() < MIN_WITH_TWO_DIGITS { digits } else { 2 };
     let inverse = significant_digits(ratio.recip(), of_inverse);
-    // A ratio that is printed as 1.0 has no sign.
+    // A ratio that is printed as 1.0 has no such word.
     let is_one = inverse.trim_end_matches(['0', '.']) == "1";
     match ratio < 1.0 {
         true if is_one => format!("{inverse}x"),
@@ -71,7 +71,7 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
     let Some(value) = compared.ratio() else { return "n/a".into() };
     let bounds = compared.bounds();
     let verdict = compared.verdict();
-    // The interval of an inconclusive ratio may have 1 in it, so it has no sign.
+    // The interval of an inconclusive ratio may have 1 in it, so the ratio has no direction.
     let is_inverse = value < 1.0 && matches!(verdict, Some(Verdict::Faster | Verdict::Slower));
     let interval =
         bounds.map_or_else(String::new, |bounds| format!(" {}", interval(value, bounds, is_inverse)));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_below_one_has_its_sign_in_words() {
+    fn a_ratio_below_one_has_its_direction_in_words() {
         let speed = |value, bounds| ratio(value, bounds, MetricKind::Speed);
         assert_eq!(speed(0.871, Some((0.6, 1.1))), "1.1x slower");
         assert_eq!(speed(0.7, None), "1.4x slower");

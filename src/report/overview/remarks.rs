@@ -1,5 +1,5 @@
-//! The warnings above the table of the default report, the explanations of its marks below, and the next commands. The full report
-//! has every warning and note; `orchestrate explain` has the reasons.
+//! The warnings above the table of the default report, the explanations of its marks below, and the next commands. The full
+//! report has every warning and note; `orchestrate explain` has the reasons.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ const ALL_HINT: &str = "`orchestrate report --full`";
 /// `saved` is the path of the record, if there is one.
 pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&str>) -> Vec<String> {
     let report = overview.report;
-    // This one is about the command line.
+    // This warning is about the command line.
     let missing_sort = missing_sort.map(|name| format!("--sort {name}: the table has no such column"));
     let mut warnings: Vec<String> = missing_sort.into_iter().collect();
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());

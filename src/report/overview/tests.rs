@@ -8,7 +8,7 @@ use crate::record::specimen::{
 use crate::report::tests::{assert_fits, decoding, words};
 use crate::report::{FORMATS, ReportContent, Screen, View, shown};
 
-/// Seven engines in the default suite: five verified ones, one that takes text, one that cannot run.
+/// Seven engines in the default suite: five verified ones, one that gives text, one that cannot run.
 fn seven_engines() -> RunRecord {
     let names = ["patient-original", "beacon", "reed", "coal", "motor", "text-only", "absent"];
     let engines = [
@@ -31,7 +31,7 @@ fn seven_engines() -> RunRecord {
     record
 }
 
-/// Makes an engine one that takes and gives text, and scores nothing.
+/// Makes an engine one that gives text and scores nothing.
 fn without_ids(record: &mut RunRecord, configuration: usize) {
     record.scored.retain(|it| it.configuration != configuration);
     record.continued.retain(|it| it.configuration != configuration);

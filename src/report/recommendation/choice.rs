@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::result::{Against, Choice, ForModel, NotTried};
+use super::result::{Against, Choice, ForModel, NotRecommended};
 use crate::analysis::agreement::Status;
 use crate::analysis::compare::all_pairs;
 use crate::analysis::compare::latency::ChatLatency;
@@ -25,7 +25,7 @@ pub struct Candidates {
     pub first_token: Option<String>,
     pub decode: Option<String>,
     eligible: Vec<Candidate>,
-    excluded: Vec<(String, NotTried)>,
+    excluded: Vec<(String, NotRecommended)>,
     comparisons: BTreeMap<(usize, usize), Comparison>,
 }
 
@@ -105,7 +105,7 @@ impl Candidates {
             }
             Some(Unranked::NoValue) | None => ("it has no value in one of the cases".into(), None),
         };
-        let excluded = NotTried { engine: engine.label.clone(), reason, hint };
+        let excluded = NotRecommended { engine: engine.label.clone(), reason, hint };
         self.excluded.push((engine.model.clone(), excluded));
     }
 

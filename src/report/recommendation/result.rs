@@ -17,7 +17,7 @@ pub struct Recommendation {
     pub decode: Option<String>,
     pub models: Vec<ForModel>,
     /// Engines, presets and a GPU without a result, with the reason and the remedy.
-    pub not_tried: Vec<NotTried>,
+    pub not_tried: Vec<NotRecommended>,
     /// The recommendation in sentences, for people.
     pub sentences: Vec<String>,
 }
@@ -32,12 +32,12 @@ pub struct ForModel {
     /// The best of the others.
     pub lower_precision: Option<Choice>,
     /// Measured engines that are not recommended, with the reason.
-    pub not_recommended: Vec<NotTried>,
+    pub not_recommended: Vec<NotRecommended>,
 }
 
 /// An engine or a GPU that was not measured, or a measured engine that is not recommended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct NotTried {
+pub struct NotRecommended {
     pub engine: String,
     pub reason: String,
     pub hint: Option<String>,

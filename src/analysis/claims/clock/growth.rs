@@ -41,33 +41,35 @@ pub struct Growth {
 
 /// Of the cases beyond the bound, the one with the largest growth as a share of the time of its requests.
 pub fn largest(subject: &Subject, length: Length) -> Option<Growth> {
-    let levels = Levels::of(subject, length);
-    let beyond_bound = subject.cases().filter_map(|case| levels.growth(case));
+    let spans = SpansByLaunch::of(subject, length);
+    let beyond_bound = subject.cases().filter_map(|case| spans.growth(case));
     let share = |it: &Growth| (it.span_ns - it.other_ns) / it.elapsed_ns;
     beyond_bound.max_by(|a, b| share(a).total_cmp(&share(b)))
 }
 
 /// Whether other requests of the same launches show the overhead of the engine, so that `largest` can judge this case.
 pub fn is_overhead_known(subject: &Subject, length: Length, case: usize) -> bool {
-    Levels::of(subject, length).with_others(case).len() >= MIN_LAUNCHES
+    SpansByLaunch::of(subject, length).with_others(case).len() >= MIN_LAUNCHES
 }
 
 /// The case of requests, and whether they were discarded: those after a pause are shorter than the others.
 type Group = (usize, bool);
 
 /// The spans of the requests of one launch and one group, and their times.
-struct Level {
+struct GroupSpans {
     shortest_ns: f64,
     /// Three of four requests have at least this span.
     of_most_ns: f64,
+    /// The time of the fastest request.
     fastest_ns: f64,
+    /// The median time of a request.
     elapsed_ns: f64,
 }
 
-/// The levels of a configuration by launch.
-struct Levels(BTreeMap<u32, BTreeMap<Group, Level>>);
+/// The spans of a configuration by launch and group.
+struct SpansByLaunch(BTreeMap<u32, BTreeMap<Group, GroupSpans>>);
 
-impl Levels {
+impl SpansByLaunch {
     fn of(subject: &Subject, length: Length) -> Self {
         let mut requests: BTreeMap<u32, BTreeMap<Group, Vec<(f64, f64)>>> = BTreeMap::new();
         // A streamed request may be treated in another way than the measured ones.
@@ -78,19 +80,19 @@ impl Levels {
                 of_group.push((span_ns as f64, sample.elapsed_ns() as f64));
             }
         }
-        let levels = requests.into_iter().map(|(launch, groups)| {
+        let by_launch = requests.into_iter().map(|(launch, groups)| {
             let groups =
-                groups.into_iter().filter_map(|(group, requests)| Some((group, Level::of(requests)?)));
+                groups.into_iter().filter_map(|(group, requests)| Some((group, GroupSpans::of(requests)?)));
             (launch, groups.collect())
         });
-        Self(levels.collect())
+        Self(by_launch.collect())
     }
 
-    /// The level of a case in each launch, with those of the other requests of the launch.
-    fn with_others(&self, case: usize) -> Vec<(&Level, Vec<&Level>)> {
+    /// The spans of a case in each launch, with those of the other groups of the launch.
+    fn with_others(&self, case: usize) -> Vec<(&GroupSpans, Vec<&GroupSpans>)> {
         let launches = self.0.values().filter_map(|groups| {
             let others = groups.iter().filter(|(group, _)| **group != (case, false));
-            let others: Vec<&Level> = others.map(|(_, other)| other).collect();
+            let others: Vec<&GroupSpans> = others.map(|(_, other)| other).collect();
             Some((groups.get(&(case, false))?, others)).filter(|(_, others)| !others.is_empty())
         });
         launches.collect()
@@ -99,19 +101,19 @@ impl Levels {
     /// The growth of a case over the other requests, if it exceeds a bound.
     fn growth(&self, case: usize) -> Option<Growth> {
         let launches = self.with_others(case);
-        let shortest = |levels: &[&Level], span: fn(&Level) -> f64| {
-            levels.iter().map(|it| span(it)).fold(f64::INFINITY, f64::min)
+        let shortest = |groups: &[&GroupSpans], span: fn(&GroupSpans) -> f64| {
+            groups.iter().map(|it| span(it)).fold(f64::INFINITY, f64::min)
         };
-        let of_all = launches.iter().map(|(level, others)| {
+        let of_all = launches.iter().map(|(spans, others)| {
             let other_ns = shortest(others, |it| it.shortest_ns);
             let least = MAX_NS_OF_ALL.max(MAX_SHARE_OF_OVERHEAD * other_ns);
-            let bound_ns = other_ns + least.max(MAX_SHARE * level.fastest_ns);
-            Growth { case, span_ns: level.shortest_ns, other_ns, elapsed_ns: level.elapsed_ns, bound_ns }
+            let bound_ns = other_ns + least.max(MAX_SHARE * spans.fastest_ns);
+            Growth { case, span_ns: spans.shortest_ns, other_ns, elapsed_ns: spans.elapsed_ns, bound_ns }
         });
-        let of_most = launches.iter().map(|(level, others)| {
+        let of_most = launches.iter().map(|(spans, others)| {
             let other_ns = shortest(others, |it| it.of_most_ns);
-            let bound_ns = other_ns + MAX_NS_OF_MOST.max(MAX_SHARE * level.elapsed_ns);
-            Growth { case, span_ns: level.of_most_ns, other_ns, elapsed_ns: level.elapsed_ns, bound_ns }
+            let bound_ns = other_ns + MAX_NS_OF_MOST.max(MAX_SHARE * spans.elapsed_ns);
+            Growth { case, span_ns: spans.of_most_ns, other_ns, elapsed_ns: spans.elapsed_ns, bound_ns }
         });
         let (of_all, of_most): (Vec<Growth>, Vec<Growth>) = (of_all.collect(), of_most.collect());
         let exceeding = |growths: &[Growth]| growths.iter().filter(|it| it.span_ns > it.bound_ns).count();
@@ -124,18 +126,18 @@ impl Levels {
     }
 }
 
-impl Level {
+impl GroupSpans {
     fn of(requests: Vec<(f64, f64)>) -> Option<Self> {
         let (mut spans, mut elapsed): (Vec<f64>, Vec<f64>) = requests.into_iter().unzip();
         spans.sort_unstable_by(f64::total_cmp);
         elapsed.sort_unstable_by(f64::total_cmp);
-        let level = Self {
+        let group = Self {
             shortest_ns: *spans.first()?,
             of_most_ns: quantile(&spans, MOST_QUANTILE)?,
             fastest_ns: *elapsed.first()?,
             elapsed_ns: quantile(&elapsed, 0.5)?,
         };
-        (spans.len() >= MIN_REQUESTS).then_some(level)
+        (spans.len() >= MIN_REQUESTS).then_some(group)
     }
 }
 

@@ -153,7 +153,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// The change; `None` for a metric that does not gate and cannot be compared.
+    /// The change; `None` for a metric that does not gate and that one side lacks.
     fn change(
         &self,
         metric_index: usize,
