@@ -42,7 +42,7 @@ pub struct Limits {
     pub units: Vec<Operations>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuLimits>,
-    /// The reasons for missing GPU results. Only `probe_gpus` sets them.
+    /// The reasons for missing GPU results.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }
