@@ -185,7 +185,8 @@ def parse_errors(errors):
 
 
 def run(command, progress):
-    """Runs a command, and returns the last line of its stdout, its stderr and its exit status."""
+    """Runs a command, and passes each fraction on its stdout to `progress`. Returns the last line of its stdout, its stderr and
+    its exit status."""
     pipe = subprocess.PIPE
     # Paths are bytes; surrogates preserve paths that are not UTF-8.
     encoding = {"encoding": "utf-8", "errors": "surrogateescape"}
