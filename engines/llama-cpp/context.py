@@ -22,7 +22,7 @@ KV_DTYPES = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
 
 class Contexts:
     """A context for requests of one sequence, made at the load, and a context for batches, made on demand. A request that
-    needs more positions replaces its context by a larger one."""
+    needs more sequences or positions replaces its context by a new one."""
 
     def __init__(self, weights, options, threads, max_tokens, requested_tokens):
         self._weights, self._options, self._max_tokens = weights, options, max_tokens
@@ -112,7 +112,7 @@ class Context:
 
     def fill(self, prompts, on_logits=None):
         """Computes prompts, each as a new sequence, in as few calls as possible. Returns the logits after the last token of
-        each prompt. With `on_logits`, there is one prompt: calls `on_logits(index, logits)` for each of its tokens."""
+        each prompt. With `on_logits`, there is one prompt: calls `on_logits(index, logits)` for each of its tokens instead."""
         lengths = [len(prompt) for prompt in prompts]
         token = numpy.concatenate([numpy.array(prompt, numpy.int32) for prompt in prompts])
         position = numpy.concatenate([numpy.arange(length, dtype=numpy.int32) for length in lengths])

@@ -46,7 +46,8 @@ def load(request, dtype, options, phases):
 
 
 def check_context(requested, weights):
-    """The longest context of the load. Up to the length of a sliding window, the window hides no token."""
+    """Returns the longest context of the load, and refuses a longer request. Up to the length of a sliding window, the window
+    hides no token."""
     limit, window, reason = bindings.llama_model_n_ctx_train(weights.handle), weights.ignored_window(), ""
     if window is not None and window < limit:
         limit, reason = window, ": llama.cpp ignores its sliding window"
@@ -184,7 +185,8 @@ def parse_errors(errors):
 
 
 def run(command, progress):
-    """Runs a command, and returns the last line of its stdout, its stderr and its exit status."""
+    """Runs a command, and passes each fraction on its stdout to `progress`. Returns the last line of its stdout, its stderr and
+    its exit status."""
     pipe = subprocess.PIPE
     # Paths are bytes; surrogates preserve paths that are not UTF-8.
     encoding = {"encoding": "utf-8", "errors": "surrogateescape"}

@@ -1,7 +1,7 @@
 //! The measured limits of this machine: the speed of memory reads, and the operations per second of each arithmetic unit. The
 //! orchestrator and the engines' benchmarks compare engines with these limits.
 //!
-//! Every result of a probe is the fastest of many short passes: other processes can only make a pass slower. Passes with
+//! Every result of a probe is the fastest of several short passes: other processes can only make a pass slower. Passes with
 //! different numbers of streams take turns, as do those of different units, because speeds vary. README.md says what is measured
 //! and what is not.
 
@@ -42,7 +42,7 @@ pub struct Limits {
     pub units: Vec<Operations>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuLimits>,
-    /// The reasons for missing GPU results. Only `probe_gpus` sets them.
+    /// The reasons for missing GPU results.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }

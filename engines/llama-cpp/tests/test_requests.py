@@ -67,7 +67,7 @@ class Requests(unittest.TestCase):
         self.model.score(LONG)
         self.assertEqual(generate(self.model, [IDS], 8, ignore_eos=True), first)
 
-    def test_a_prompt_gives_the_same_logits_in_calls_of_96_tokens_and_in_one_call(self):
+    def test_a_prompt_gives_the_same_ids_in_calls_of_96_tokens_and_in_one_call(self):
         logits = self.logits(LONG)
         context, batch = (self.model._contexts.empty_context(sequences, len(LONG)) for sequences in (1, 2))
         expected = generate(self.model, [LONG, IDS], 6, ignore_eos=True)

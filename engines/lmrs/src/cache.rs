@@ -1,7 +1,7 @@
 //! Keys and values of one sequence (KV cache).
 //!
-//! They are stored in blocks of 64 positions. So the touched memory is a prefix of the reserved memory, and reads for one head
-//! are a few long ranges. Within a block, layer by layer and head by head:
+//! They are stored in blocks of 64 positions. So the touched memory is a prefix of the reserved memory, and each block has one
+//! long range for each head. Within a block, layer by layer and head by head:
 //!
 //! ```text
 //! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: no sums across lanes

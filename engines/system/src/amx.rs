@@ -11,7 +11,8 @@ pub struct Products {
 }
 
 impl Products {
-    /// Reads the products of this processor, and requests permission for tiles if there are any.
+    /// Reads the products of this processor, and requests permission for tiles if there are any. Without permission there are
+    /// none.
     pub fn request() -> Self {
         // Leaf 7 exists if the highest leaf is at least 7.
         if __cpuid(0).eax < 7 {

@@ -41,7 +41,7 @@ pub fn cpu_statistics() -> Option<String> {
 }
 
 /// The folders of this process's own cgroups: in the hierarchy of version 2, then in one hierarchy of version 1. The caller
-/// can make a cgroup for other processes in them. Every hierarchy can track processes, so one of version 1 suffices.
+/// makes cgroups for other processes in these folders. Every hierarchy can track processes, so one of version 1 suffices.
 pub fn own_cgroups() -> [Option<PathBuf>; 2] {
     let [cgroup, mounts] =
         ["/proc/self/cgroup", "/proc/self/mountinfo"].map(|path| read(path).unwrap_or_default());

@@ -1,6 +1,6 @@
 //! The limits of NVIDIA GPUs: the speed of copies within memory, and the operations per second of cuBLAS.
 //!
-//! A process of its own should run this: a context holds some hundred MiB of a GPU, and a driver may hang or crash. The result
+//! A process of its own should run this: a context holds hundreds of MiB of a GPU, and a driver may hang or crash. The result
 //! lacks impossible probes; `absent` has the reasons.
 
 mod cublas;

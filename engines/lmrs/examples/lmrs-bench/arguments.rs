@@ -20,7 +20,7 @@ Default: every kernel, with products at the shapes of llama-3.2-1b, in some minu
   --formats bf16,q8_0         some of FORMATS; default: all
   --tokens 1,512              the numbers of tokens in a product; default: 1,4,8,512
   --shape 2048x8192           outputs by inputs of one matrix; default: those of llama-3.2-1b
-  --file                      weights in a mapped file instead of large pages
+  --file                      weights in a mapped file instead of large pages, except bf16z
   --best                      report the shortest time instead of the median, for a shared machine
 
 The column `us` is the time of one product, or of one layer's attention (shape: `heads/heads of keys x dimensions`). `of reads`

@@ -1,8 +1,8 @@
 //! The formats of weights: their layout in memory, their packing, and the kernels that read them.
 //!
 //! A new format is a file in this folder (or a folder, if it is long), its `mod` line and its entry in `FORMATS`. The file
-//! has the layout, the packing and the trait for the kernels: `PanelFormat` for panels, `Float` for rows, `PackedBf16` for
-//! packed rows. All other code looks the format up in the table.
+//! has the layout, the packing and the implementation of a trait of the kernels: `PanelFormat` for panels, `Float` for rows,
+//! `PackedBf16` for packed rows. Loads, products, sidecars and `lmrs-bench` find the format in the table.
 //!
 //! Floats are stored row by row as in files, so a matrix of a mapped file is used in place. Rows of bf16 may be packed into
 //! fewer bits. Quantized weights are stored in panels of 16 outputs, so that one register holds a number of each output.

@@ -34,8 +34,8 @@ impl PanelFormat for InQ6K {
             let (head, groups) = section.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[208..]);
             for set in 0..8 {
-                // The place of this set of 32 numbers: in the panel, a half of each byte; in the file, a half of the block and a
-                // quarter of that half.
+                // The position of this set of 32 numbers: in the panel, a half of each byte; in the file, a half of the block and
+                // a quarter of that half.
                 let (half, file_half, quarter) = (set % 2, set / 4, set % 4);
                 let group = &mut groups[set / 2 * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
                 for run in 0..2 {

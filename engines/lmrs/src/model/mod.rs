@@ -4,7 +4,7 @@
 //! generate  the sequences of one request, together in steps   score  logits of all rows, a chunk at a time
 //! slots     the sequences of several requests at once
 //!     \        /
-//!      sequence::advance   one step: a token for each sequence past its prompt, a chunk of the prompt for the others
+//!      sequence::advance   one step: tokens for sequences past their prompts, chunks of the prompts of others
 //!      step                the rows of a step, and their grouping into passes through the network
 //! ```
 
@@ -128,7 +128,7 @@ impl<D: Decoder> Model for LoadedModel<D> {
     }
 }
 
-/// Overlapping requests: each step makes a token for each decoding request, and reads a chunk of the prompts of the others.
+/// Overlapping requests: each step makes a token for each decoding request, and reads chunks of the prompts of others.
 impl<D: Decoder> Slots for LoadedModel<D> {
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
         let sequences = self.sequences(job)?;

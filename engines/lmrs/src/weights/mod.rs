@@ -3,7 +3,7 @@
 //! ```text
 //! Plan::of                     the weights that are used in place, and those that are read into owned memory; their formats.
 //!                              Reads only headers, and the output matrix if the files of a tied model have one
-//! Plan::refuse_if_too_large    refuses a model that does not fit into memory, before anything is read
+//! Plan::refuse_if_too_large    refuses a model that does not fit into memory, before its weights are read
 //! Plan::read                   fills the owned memory, on all threads: one region, which the sidecar may store and supply
 //!                              next time
 //! Plan::weights                the matrices over both kinds of memory

@@ -6,7 +6,7 @@
 //! ```text
 //! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into parts, and
 //!           the first parts of all rows come before the second ones
-//! a group   a part of four of its rows: their headers, a line of 64 bytes each; then for each 128 inputs a section of
+//! a group   one part of four rows: their headers, a line of 64 bytes each; then for each 128 inputs a section of
 //!           three lines of the first row, of the second, the third, the fourth
 //!
 //! a header  16 exponents; the number of exceptions, u16; from byte 20 on, for each exception its position within the part,

@@ -1,8 +1,8 @@
 //! The product of panels with tokens, written once over `PanelLanes` (a level) and `PanelFormat` (a format).
 //!
-//! With few tokens, memory limits the speed. Most processors read fastest sequentially, panel by panel. For processors that
-//! read faster from several streams, a range of panels is divided into eight parts; one panel of each part is read at once,
-//! line by line in turn.
+//! With few tokens, memory limits the speed. A Zen 4 reads fastest sequentially, panel by panel. For a processor that reads
+//! faster from several streams, a range of panels is divided into eight parts; one panel of each part is read at once, line
+//! by line in turn.
 //!
 //! With many tokens, arithmetic limits the speed. As many panels as fill half of a second-level cache are multiplied with all
 //! tokens before the next panels are read.
@@ -234,7 +234,7 @@ fn write(panel: usize, token: usize, sums: &[[f32; PANEL_OUTPUTS]], out: &mut Ou
 type Sums<const TOKENS: usize> = [[f32; PANEL_OUTPUTS]; TOKENS];
 
 /// The products of whole panels with the tokens of a tile. A line of each panel is read in turn, so several panels are several
-/// memory streams, which are faster only on processors with AMX.
+/// memory streams, which only the AMX level uses.
 ///
 /// # Safety
 /// The processor has the features of `L`. Each of `panels` points to `sections` sections of `N`. `blocks` points to the first

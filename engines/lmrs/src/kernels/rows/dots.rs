@@ -108,7 +108,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     unsafe {
         let mut sums = [[[L::zero(); ROWS]; TOKENS]; 2];
         let mut input = 0;
-        // Four double steps a turn: with fewer instructions per line, a processor that waits for memory runs further ahead.
+        // Four double steps an iteration: with fewer instructions per line, a processor that waits for memory runs further ahead.
         while ROWS * TOKENS == 1 && input + 8 * L::LANES <= inputs {
             for double_step in 0..4 {
                 let input = input + 2 * double_step * L::LANES;

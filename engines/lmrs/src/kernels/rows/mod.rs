@@ -42,7 +42,7 @@ pub use levels::tiles_compute_correctly;
 pub use tiles::amx::tests::emulated_panel_product;
 pub(crate) use unpacked::PackedBf16;
 
-/// Batches of up to this number of tokens are taken to be decode: they never use tiles, and each row of weights is read once.
+/// Batches of up to this number of tokens count as decoding: they never use tiles, and each row of weights is read once.
 pub const MAX_DECODE_TOKENS: usize = 8;
 
 /// The fewest tokens for which products with rows of bf16 use `blocked`. (Measured: `MEASURED.md`.)
@@ -51,7 +51,7 @@ const MIN_BLOCKED_TOKENS: usize = 5;
 /// Rows that `blocked` multiplies at once.
 pub const BLOCKED_ROWS: usize = 4;
 
-/// Matrices of at least this size are taken to be in memory, and smaller ones in a cache.
+/// Matrices of at least this size count as in memory, and smaller ones as in a cache.
 const MIN_UNCACHED_BYTES: usize = 4 << 20;
 
 /// Activations of a token up to this size stay in the first-level cache until the next row. Larger ones come from the
@@ -128,8 +128,8 @@ impl TileKernel {
 }
 
 /// The number of streams: ranges of the matrix's rows that `dot` reads at once. Rows of several streams share each read of the
-/// activations. But for one token whose activations stay in the first-level cache, a matrix in memory is one stream, which most
-/// processors read fastest (`MEASURED.md`).
+/// activations. But for one token whose activations stay in the first-level cache, a matrix in memory is one stream, which is
+/// faster on a Zen 4, and slower on a Sapphire Rapids, which has AMX (`MEASURED.md`).
 pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
