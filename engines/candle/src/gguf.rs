@@ -173,7 +173,8 @@ fn weights_dtype(folder: &ModelFolder) -> String {
 
 /// The dtype to which candle rounds the activations before a product with weights of this dtype. Float matrices are widened to
 /// f32, and their activations stay in f32. The kernels for quantization blocks round to 8 bits: on the CPU to the type that ggml
-/// names for these weights, on CUDA always to `q8_1`, on Metal not at all.
+/// names for these weights, on CUDA always to `q8_1`, on Metal not at all. (candle's repacked kernel for `q8_0` on x86 rounds to
+/// `q8_k`.)
 fn compute_dtype(weights_dtype: &str, device: &Device) -> &'static str {
     match weights_dtype {
         "f32" | "f16" | "bf16" => "f32",
