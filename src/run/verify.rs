@@ -203,7 +203,8 @@ pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
     }
 }
 
-/// The delay of streamed tokens after their final time stamps, on the orchestrator's clock.
+/// How long after their stamps in the answer the streamed tokens arrived, on the orchestrator's clock: the first token and the
+/// median.
 pub fn lateness(answer: &Answer) -> Option<Late> {
     let mut late: Vec<i64> = delays_ns(answer).collect();
     let first_ns = *late.first()?;
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn n_ids_have_n_minus_one_log_probabilities_and_none_above_zero() {
+    fn n_ids_have_n_minus_one_log_probabilities_that_exceed_zero_at_most_by_rounding() {
         let verified = |logprobs| verify_scores(&Scored { logprobs, ..Scored::default() }, &[vec![1, 2, 3]]);
         assert!(verified(vec![vec![Some(-0.5), None]]).is_ok());
         // Rounded to just above zero.
