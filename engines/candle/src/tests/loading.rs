@@ -123,7 +123,7 @@ fn a_gguf_keeps_its_own_dtype() {
 }
 
 #[test]
-fn the_requested_context_is_in_effect_and_must_not_exceed_the_models() {
+fn the_requested_context_is_in_effect_and_must_not_exceed_that_of_the_model() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let request = |tokens| Load { context_tokens: Some(tokens), ..Load::default() };

@@ -162,7 +162,7 @@ fn candles_fused_attention_works_for_one_two_and_four_key_value_heads() {
 }
 
 #[test]
-fn repacked_kernels_give_the_logits_of_the_original_weights() {
+fn candles_kernels_for_repacked_weights_give_the_logits_of_the_original_weights_up_to_rounding() {
     let expected = logits(&mut load_safetensors(WIDE), &PROMPT);
     for (dtype, bound) in [(GgmlDType::Q8_0, 0.05), (GgmlDType::Q4K, 0.3)] {
         let difference = relative_difference(&logits(&mut load_gguf(WIDE, dtype), &PROMPT), &expected);
