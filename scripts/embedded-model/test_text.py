@@ -55,7 +55,7 @@ class Text(unittest.TestCase):
 
 
 class English(unittest.TestCase):
-    def test_plurals_articles_and_lists(self):
+    def test_plurals_articles_and_lists_are_correct_english(self):
         self.assertEqual([plural(n) for n in ("box", "knife", "berry", "key", "loaf of bread", "box of figs")],
                          ["boxes", "knives", "berries", "keys", "loaves of bread", "boxes of figs"])
         self.assertEqual((a("owl"), a("hen")), ("an owl", "a hen"))

@@ -133,7 +133,7 @@ fn the_same_engine_twice_gets_two_labels() {
 }
 
 #[test]
-fn settings_of_the_command_line_reach_decode_but_load_keeps_one_round() {
+fn command_line_settings_apply_to_decode_and_load_keeps_one_round() {
     let mut selection = selection();
     (selection.prompt, selection.rounds, selection.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
     let plan = Plan::new(&selection);

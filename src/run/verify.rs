@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_ids_must_be_the_final_ones_in_their_order() {
+    fn streamed_ids_must_equal_the_ids_of_the_answer_in_their_order() {
         let at = 5_000_100;
         assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)])).is_ok());
         assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)])).is_err());
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_times_and_sequences_must_be_those_of_the_answer() {
+    fn streamed_times_and_sequences_must_equal_the_times_and_sequences_of_the_answer() {
         let message = |change: fn(&mut Token)| {
             let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
             change(&mut answer.tokens[0].0);

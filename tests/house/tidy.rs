@@ -573,7 +573,7 @@ fn the_search_finds_names_and_paths_exactly() {
 
 #[test]
 #[should_panic(expected = "no sources under `src/no-such-folder/`")]
-fn a_rule_about_a_missing_folder_fails() {
+fn a_house_rule_fails_if_its_folder_is_missing() {
     sources("src/no-such-folder/");
 }
 

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_setup_command_depends_on_the_checkout() {
+    fn the_setup_command_uses_cargo_in_a_checkout_and_the_installed_program_elsewhere() {
         assert_eq!(setup_command("snake", true), "cargo run --release -- setup snake");
         assert_eq!(setup_command("snake", false), "orchestrate setup snake");
     }

@@ -261,7 +261,7 @@ fn an_engine_that_breaks_the_contract_causes_an_internal_failure() {
 }
 
 #[test]
-fn a_panic_drops_the_model_and_not_the_engine() {
+fn after_a_panic_the_model_is_loaded_again_and_the_engine_continues() {
     let line = format!("{{\"id\":4,\"prompt_ids\":[{PANICS}]}}\n{{\"prompt_ids\":[5]}}");
     let session = converse(Toy::new(), environment("panic"), line);
     let [Message::Failed(failed), Message::Generated(after)] = session.messages.as_slice() else {

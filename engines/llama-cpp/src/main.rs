@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_convert_with_a_model_is_a_conversion() {
+    fn only_the_argument_convert_with_a_model_starts_a_conversion() {
         let parse = |arguments: &[&str]| Conversion::parse(arguments.iter().map(|it| it.to_string()));
         let conversion =
             |dtype: Option<&str>| Conversion { model: "/m".into(), dtype: dtype.map(str::to_string) };

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reported_share_is_that_of_the_table() {
+    fn the_share_in_the_warning_equals_the_share_in_the_table() {
         // The first launch has most of the requests, and is twice as fast as the others.
         let record = with_probes(TOO_SLOW, |record| {
             let is_beacon = |it: &crate::record::Launch| it.configuration == BEACON_INDEX;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_other_processors_prove_nothing() {
+    fn rates_are_not_compared_with_probes_of_another_processor_architecture() {
         let on_arm = |record: &mut RunRecord| record.header.machine.architecture = "aarch64".into();
         assert_eq!(contradiction_of(&with_unit("decode", DECODE_OPERATIONS / 100.0, on_arm)), None);
     }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_of_the_device_counts_if_the_driver_names_no_process() {
+    fn gpu_memory_is_the_growth_of_the_device_if_the_driver_names_no_process() {
         let unnamed = || [gpu(0, 170, None), gpu(1, 90, None)];
         let found = on_gpus("cuda:1", None, unnamed()).unwrap();
         assert_eq!(

@@ -93,7 +93,7 @@ fn fractional_means_add_up() {
 }
 
 #[test]
-fn claims_beyond_the_elapsed_time_are_scaled_down_and_counted() {
+fn reported_times_beyond_the_elapsed_time_are_scaled_down_and_counted() {
     // The phases overlap: they claim 160 ms of the 80 ms after `hello`.
     let overlapping = launch(&[("import", 80), ("weights", 80)]);
     let wall_time = account(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);

@@ -140,7 +140,7 @@ fn a_converted_model_gives_the_logits_of_its_source() {
 }
 
 #[test]
-fn late_positions_are_exact_in_a_gguf() {
+fn positions_beyond_2048_are_as_exact_in_a_gguf_as_in_safetensors() {
     // f16 cannot hold 2049.
     let ids: Vec<u32> = (0..2100_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for tiny in IN_GGUF.map(|tiny| Tiny { context: 2100, layers: 1, ..tiny }) {
