@@ -48,7 +48,7 @@ pub struct Cache {
     /// `Data`, `Instruction`, `Unified`.
     pub kind: String,
     pub size_bytes: u64,
-    /// The number of logical cores that share it.
+    /// The number of logical cores that share the cache.
     pub shared_by: u32,
 }
 

@@ -68,7 +68,7 @@ pub struct Mark {
     /// The name and the value of the environment's entry.
     name: &'static str,
     value: String,
-    /// The limit has these bits where `mask` has ones: the upper half identifies the run, the lower half the launch.
+    /// The bits of the limit where `mask` has ones: the upper half identifies the run, the lower half the launch.
     limit: u64,
     mask: u64,
 }

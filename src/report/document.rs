@@ -194,9 +194,9 @@ pub enum Keep {
 pub enum Overflow {
     Kept,
     Shortened,
-    /// Broken into lines that fit beside the columns before it; the columns after it are not counted.
+    /// Broken into lines that fit beside the previous columns; later columns are not counted.
     Wrapped,
-    /// In a table that is too wide, the cells stand below those of the column before it.
+    /// In a table that is too wide, the cells stand below the cells of the previous column.
     Stacked,
 }
 

@@ -161,9 +161,9 @@ pub enum Quantity {
     Joules,
     /// An unscaled value, with its unit.
     Plain(&'static str),
-    /// The same of a GPU, left out where no row computes on a GPU.
+    /// An unscaled value of a GPU, with its unit. Left out where no row computes on a GPU.
     Gpu(&'static str),
-    /// Bytes of a GPU, left out in the same case.
+    /// Bytes of a GPU. Left out where no row computes on a GPU.
     GpuBytes,
     GpuJoules,
 }

@@ -128,7 +128,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     }
 }
 
-/// The table with its columns of `Overflow::Stacked` below the columns before them, if it is too wide.
+/// The table with its columns of `Overflow::Stacked` below the previous columns, if the table is too wide.
 fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
     let is_stacked = |column: &Column| column.overflow == Overflow::Stacked;
     while let Some(index) = table.columns.iter().rposition(is_stacked).filter(|&index| index > 0) {

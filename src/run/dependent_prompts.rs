@@ -22,7 +22,7 @@ use crate::text::plural;
 
 /// The longest time of the search for all lengths of a model.
 const SEARCH_TIME: Duration = Duration::from_secs(60);
-/// The same for the command that only searches and stores.
+/// The longest time of the search for the command that only searches and stores.
 const COMMAND_SEARCH_TIME: Duration = Duration::from_secs(300);
 /// If the user set a budget, the search has at most the budget divided by this. The default budget does not shorten it.
 const BUDGET_DIVISOR: u32 = 20;

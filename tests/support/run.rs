@@ -83,7 +83,7 @@ pub fn store_answers(scratch: &Scratch, options: &[&str]) -> Outcome {
     store_answers_of(scratch, "", options)
 }
 
-/// The same with settings of `sage`.
+/// As `store_answers`, with settings of `sage`.
 pub fn store_answers_of(scratch: &Scratch, settings: &str, options: &[&str]) -> Outcome {
     let (model, sage) = (scratch.join("model"), scratch.engine("sage", &format!("--engine sage {settings}")));
     copy_folder(&model_files::embedded::folder().unwrap(), &model);

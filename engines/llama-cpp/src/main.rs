@@ -46,7 +46,7 @@ struct Conversion {
 }
 
 impl Conversion {
-    /// `None` if the arguments are not those of `convert`.
+    /// The conversion that the arguments request. `None` unless they begin with `convert` and a model.
     fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
         let command = arguments.next()?;
         let model = arguments.next()?;

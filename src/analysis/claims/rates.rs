@@ -24,7 +24,8 @@ const MAX_WAITED_CORES: f64 = 0.1;
 /// The largest accepted share of the best probe in any case. For memory: both observed bandwidths, halved by a busy program. For
 /// operations: probes differ by 6 %, but a unit that is not probed may be twice as fast (8-bit numbers on a GPU).
 const MAX_SHARE_OF_ANY_PROBE: f64 = 4.0;
-/// The same for the bandwidth of fewer than `MIN_PROBES` probes: single probes on a busy machine found 4 to 68 GB/s.
+/// The largest accepted share of the best bandwidth of fewer than `MIN_PROBES` probes: single probes on a busy machine found
+/// 4 to 68 GB/s.
 const MAX_SHARE_OF_FEW_PROBES: f64 = 20.0;
 /// On other processors, an engine may use a unit that is not probed and many times as fast.
 const ARCHITECTURE_WITH_PROBED_UNITS: &str = "x86_64";

@@ -19,7 +19,7 @@ pub struct OnGpus {
     pub whole_bytes: Option<u64>,
     /// The share of the time in which a kernel ran, on the GPU with the largest share.
     pub busy_percent: Option<f64>,
-    /// The same for reading and writing of the GPU's memory.
+    /// The share of the time in which the GPU's memory was read or written, on the GPU with the largest share.
     pub memory_busy_percent: Option<f64>,
     /// The mean power of all GPUs together.
     pub watts: Option<f64>,

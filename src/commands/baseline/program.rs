@@ -19,7 +19,7 @@ const MAX_SCRIPT_BYTES: u64 = 1 << 16;
 /// The program of one row of a baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// The path from which it was started.
+    /// The path from which the program was started.
     pub path: String,
     /// SHA-256, as `sha256sum` prints it. Absent if the program could not be read, or changed after the start of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -92,7 +92,7 @@ fn no_line_is_wider_than_sixty_columns() {
     assert_fits(&at(&seven_engines(), 60), 60);
 }
 
-/// Seven engines with this number of long warnings, and the one about a claim.
+/// Seven engines with this number of long warnings, and the warning about a claim.
 fn with_long_warnings(count: usize) -> RunRecord {
     let mut record = seven_engines();
     let words =
