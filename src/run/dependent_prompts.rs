@@ -387,7 +387,7 @@ mod tests {
     use crate::analysis::agreement::bounds::Precision;
 
     #[test]
-    fn a_slow_verifier_has_a_quick_search_or_none() {
+    fn a_slow_verifier_searches_few_dependent_prompts_or_none() {
         let kind = |per_token_ms| {
             SearchKind::that_fits(Duration::from_secs(20), 1000, Duration::from_millis(per_token_ms))
         };

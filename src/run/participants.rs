@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_twin_takes_part_exactly_if_its_row_does() {
+    fn a_twin_takes_part_in_a_block_exactly_if_its_row_takes_part() {
         let time = |_| BlockTime { least: Duration::from_secs(10), whole: Duration::from_secs(10) };
         let row_of = |configuration| if configuration == 3 { 0 } else { configuration };
         let row_groups = row_groups(&[3, 1, 0, 2], row_of, time);

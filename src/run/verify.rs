@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_tokens_must_be_the_requested_one() {
+    fn an_answer_with_another_number_of_tokens_than_requested_is_refused() {
         let short = refusal(|iteration| {
             iteration.sequences[0].output_ids = Some(vec![5]);
             iteration.sequences[0].token_ns = Some(vec![20]);

@@ -369,7 +369,7 @@ fn only_listed_files_write_to_disk() {
 }
 
 #[test]
-fn stdout_has_one_writer() {
+fn only_one_file_writes_to_stdout() {
     for file in sources("src/").iter().filter(|file| file.path != "src/commands/output.rs") {
         for call in ["io::stdout", "println!", "print!"] {
             file.refuse_word(call, "only results go to stdout: pass the bytes to output::print");

@@ -99,7 +99,7 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
 }
 
 #[test]
-fn a_value_that_one_engine_lacks_is_its_row_and_the_others_are_measured() {
+fn an_engine_that_lacks_a_value_is_a_row_with_the_reason_and_the_others_are_measured() {
     for (value, reason) in [
         (["--dtype", "bf16"], "no dtype `bf16`; it has `f32`"),
         (["--set", "first_token_ns=30000"], "no load option `first_token_ns`; it has `per_token_ns`"),

@@ -128,7 +128,7 @@ fn the_sequences_of_a_batch_end_independently() {
 }
 
 #[test]
-fn streamed_ids_are_those_of_the_answer_and_warm_up_is_not_streamed() {
+fn streamed_ids_equal_the_ids_of_the_answer_and_warm_up_is_not_streamed() {
     let line = format!(
         r#"{{"id":"x","prompts_ids":[[5],[{ENDS_WITH_EOS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
     );

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_for_an_unknown_dtype_names_it() {
+    fn the_error_for_an_unknown_dtype_has_the_name_of_the_dtype() {
         let embedded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/embedded");
         let conversion = Conversion { model: embedded.into(), dtype: Some("q99".into()) };
         assert_eq!(conversion.write_gguf().unwrap_err().to_string(), "no dtype `q99`");

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_one() {
+    fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_dtype() {
         let precision = |weights, dtype, model_dtype| {
             let requested = Requested { dtype, model_dtype, has_cache_option: false };
             Precision::of_dtypes(weights, None, None, &requested)

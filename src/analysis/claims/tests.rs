@@ -76,7 +76,7 @@ fn sizes(parameters: u64, read_per_token: u64) -> Option<Sizes> {
 }
 
 #[test]
-fn too_little_memory_for_the_reported_weights_contradicts_them() {
+fn memory_too_small_for_the_reported_weights_contradicts_the_report() {
     let record = decode_record(|record| change_facts(record, |facts| facts.weights_bytes = Some(2 * GB)));
     assert_excluded(
         &record,

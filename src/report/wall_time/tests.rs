@@ -81,7 +81,7 @@ fn parts_are_the_reported_times_and_the_remainder_is_unattributed() {
 }
 
 #[test]
-fn fractional_means_add_up() {
+fn mean_times_with_fractions_add_up_to_the_total() {
     for extra_ns in 0..7 {
         let mut samples = [sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10]), sample(11, &[4, 6, 9])];
         samples[1].answered_ns += extra_ns;

@@ -242,7 +242,7 @@ fn rotation_settings_change_the_logits() {
 }
 
 #[test]
-fn gemmas_two_names_for_its_activation_mean_the_same() {
+fn both_config_names_of_gemmas_activation_give_the_same_logits() {
     let folder = tempfile::tempdir().unwrap();
     GEMMA.write_folder(folder.path());
     let expected = logits(&mut load(folder.path()), &[3, 4, 5]);
