@@ -38,7 +38,7 @@ pub struct Manifest {
     /// By device family (`cuda` for `cuda:1` too): the families with another program or further needs.
     #[serde(default)]
     pub devices: BTreeMap<String, DeviceSettings>,
-    /// The values that its `load` accepts. Its `hello` lists the same values.
+    /// The values that the engine's `load` accepts. Its `hello` lists the same values.
     #[serde(default)]
     pub load: LoadValues,
     #[serde(default)]
@@ -231,13 +231,13 @@ impl Engine {
         }
     }
 
-    /// All texts that define its environment, joined. Another definition makes another environment.
+    /// All texts that define the engine's environment, joined. Another definition makes another environment.
     fn definition(&self) -> Option<String> {
         let build_files = self.build_files.iter().map(|(_, text)| text.as_str());
         Some(std::iter::once(self.requirements.as_deref()?).chain(build_files).collect())
     }
 
-    /// Its own name, or the name of its shared environment.
+    /// The name of the environment: the name of the engine, or the name of a shared environment.
     pub fn environment_name(&self) -> &str {
         let environment = self.manifest.environment.as_ref();
         environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)

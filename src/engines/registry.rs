@@ -36,7 +36,7 @@ pub struct Candidate {
     pub devices: BTreeMap<String, Start>,
     /// No other engine is resident while this engine is measured.
     pub alone: bool,
-    /// The values that its `load` accepts.
+    /// The values that the engine's `load` accepts.
     pub load: LoadValues,
     /// The reason if the engine does not support the command line at all.
     pub unsupported: Option<Unavailable>,

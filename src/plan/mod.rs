@@ -178,7 +178,7 @@ impl TryFrom<RoleFields> for Role {
 /// An engine with all its settings, on one model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The name of its row: unique in the plan.
+    /// The name of the configuration's row: unique in the plan.
     pub label: String,
     pub engine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

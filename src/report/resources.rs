@@ -139,7 +139,7 @@ pub fn lines(resources: &Resources) -> impl Iterator<Item = (&'static str, &'sta
 /// A column of the table for people, a line of CSV, or both.
 #[derive(Debug)]
 pub struct Fact {
-    /// The header of its column; `None` for a value that only programs get.
+    /// The header of the fact's column; `None` for a value that only programs get.
     pub title: Option<&'static str>,
     pub value_of: fn(&Resources) -> Option<f64>,
     pub quantity: Quantity,

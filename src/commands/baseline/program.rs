@@ -26,7 +26,7 @@ pub struct Program {
     pub digest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The path of its copy, in the baseline's folder.
+    /// The path of the program's copy, in the baseline's folder.
     #[serde(default, alias = "kept", skip_serializing_if = "Option::is_none")]
     pub copy: Option<String>,
     /// The reason why there is no copy.

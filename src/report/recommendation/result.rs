@@ -46,7 +46,7 @@ pub struct NotRecommended {
 /// A recommended engine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Serialize)]
 pub struct Choice {
-    /// The label of its row.
+    /// The label of the engine's row.
     pub engine: String,
     pub dtype: Option<String>,
     pub status: Status,

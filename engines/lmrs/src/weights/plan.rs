@@ -54,7 +54,7 @@ enum Memory {
 
 /// A matrix that is read into owned memory.
 pub(super) struct OwnedMatrix {
-    /// The index of its part.
+    /// The index of the matrix's part.
     pub part: usize,
     /// The rows, in the network's order.
     pub rows: std::ops::Range<u64>,

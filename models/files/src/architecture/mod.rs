@@ -21,7 +21,7 @@ pub struct Architecture {
     pub name: &'static str,
     /// `general.architecture` in GGUF; some architectures share one.
     pub gguf: &'static str,
-    /// The name of its class in the library transformers, for config.json.
+    /// The name of the architecture's class in the library transformers, for config.json.
     pub class: &'static str,
     /// Whether the output matrix is the embedding by default.
     pub(crate) tied: bool,
