@@ -264,14 +264,21 @@ impl Measurement<'_, '_, '_> {
         // The share of this launch. Longer texts are left out if the model is too slow for them.
         let used = self.time.saturating_sub(self.ends.saturating_duration_since(Instant::now()));
         let until = Instant::now() + (self.time / LAUNCHES).saturating_sub(used);
-        let answered = match can_score {
+        let facts = launched.facts();
+        let dtypes = facts.map(|it| [it.weights_dtype.as_deref(), it.compute_dtype.as_deref()]);
+        let is_f32 = dtypes == Some([Some(VERIFIER_DTYPE); 2]);
+        let answered = match can_score && is_f32 {
             true => self.score(&mut launched, None, until).await,
-            false => Err(Cause::Unsupported("does not support `score`".into())),
+            false if can_score => Err(Cause::Unsupported("the verifier does not run in f32".into())),
+            false => Err(Cause::Unsupported("the verifier does not support `score`".into())),
         };
         self.finish(launched, answered.is_ok()).await?;
         let answers = answered.map_err(|cause| cause.to_string()).and_then(|answers| {
             let tokens: usize = answers.logprobs.iter().map(Vec::len).sum();
-            if tokens < MIN_TOKENS { Err(self.no_time()) } else { Ok((answers, by)) }
+            match tokens < MIN_TOKENS {
+                true => Err(format!("{tokens} tokens were scored, and {MIN_TOKENS} are needed")),
+                false => Ok((answers, by)),
+            }
         });
         Ok(answers)
     }
