@@ -27,27 +27,27 @@ NETWORKS = {
 # PyTorch's default number of threads, read before a load changes the number.
 DEFAULT_THREADS = torch.get_num_threads()
 
-# Dtypes of weights in files.
-SUPPORTED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# The dtypes of weights and of arithmetic, by name. Weights in files may have the same dtypes.
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def load(request, folder, phases):
     device = find_device(request.device)
     torch.set_num_threads(request.threads or DEFAULT_THREADS)
     with phases.time("weights"):
-        decoder = read_decoder(folder, phases)
+        decoder = read_decoder(folder, phases, DTYPES[request.dtype])
     with phases.time("device"):
         decoder.to(device)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     context_tokens = request.context_tokens or folder.context_tokens
-    return Baseline(folder, decoder, device, context_tokens)
+    return Baseline(folder, decoder, device, request.dtype, context_tokens)
 
 
 class Baseline(FolderTokenizerMixin, Model):
-    def __init__(self, folder, decoder, device, context_tokens):
+    def __init__(self, folder, decoder, device, dtype, context_tokens):
         self._folder, self._decoder = folder, decoder
-        self._device, self._context_tokens = device, context_tokens
+        self._device, self._dtype, self._context_tokens = device, dtype, context_tokens
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
 
     @torch.no_grad()
@@ -83,14 +83,14 @@ class Baseline(FolderTokenizerMixin, Model):
     def facts(self):
         facts = {
             "device": str(self._device),
-            "weights_dtype": "f32",
-            "compute_dtype": "f32",
+            "weights_dtype": self._dtype,
+            "compute_dtype": self._dtype,
             "threads": torch.get_num_threads(),
             "architecture": self._folder.architecture,
             "context_tokens": self._context_tokens,
             "use_cache": False,
             "prefix_cache": False,
-            "weights_bytes": 4 * self._parameters,
+            "weights_bytes": DTYPES[self._dtype].itemsize * self._parameters,
             "parameters": self._parameters,
             "vocabulary_size": self._folder.shape.vocabulary_size,
             "hidden_size": self._folder.shape.hidden_size,
@@ -119,8 +119,8 @@ def find_device(name):
     return torch.device("cuda", int(number))
 
 
-def read_decoder(folder, phases):
-    """Reads the weights and copies them as f32, so that a measurement reads no page of a mapped file."""
+def read_decoder(folder, phases, dtype):
+    """Reads the weights and copies them in this dtype, so that a measurement reads no page of a mapped file."""
     with torch.device("meta"):
         decoder = NETWORKS[folder.architecture](folder.shape)
     expected_shapes = {name: parameter.shape for name, parameter in decoder.named_parameters()}
@@ -132,7 +132,7 @@ def read_decoder(folder, phases):
                 for name in file.keys():
                     full_name = name if name in expected_shapes else decoder.prefix + name
                     if full_name in expected_shapes:
-                        weights[full_name] = widen_to_f32(name, file.get_tensor(name))
+                        weights[full_name] = converted(name, file.get_tensor(name), dtype)
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
     for name, shape in expected_shapes.items():
@@ -145,11 +145,11 @@ def read_decoder(folder, phases):
     return decoder.requires_grad_(False)
 
 
-def widen_to_f32(name, tensor):
-    if tensor.dtype not in SUPPORTED_DTYPES:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        raise Failed("unsupported", f"tensor `{name}` in {dtype}: expected one of `float32`, `float16`, `bfloat16`")
-    return tensor.to(torch.float32, copy=True)
+def converted(name, tensor, dtype):
+    if tensor.dtype not in DTYPES.values():
+        found = str(tensor.dtype).removeprefix("torch.")
+        raise Failed("unsupported", f"tensor `{name}` in {found}: expected one of `float32`, `float16`, `bfloat16`")
+    return tensor.to(dtype, copy=True)
 
 
 def library_versions():

@@ -55,9 +55,10 @@ class LayerNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x):
-        centred = x - x.mean(dim=-1, keepdim=True)
+        # As in `RMSNorm`, squares are f32 in every dtype.
+        centred = x.float() - x.float().mean(dim=-1, keepdim=True)
         variance = centred.pow(2).mean(dim=-1, keepdim=True)
-        return self.weight * (centred * torch.rsqrt(variance + self.epsilon)) + self.bias
+        return self.weight * (centred * torch.rsqrt(variance + self.epsilon)).to(x.dtype) + self.bias
 
 
 class Attention(nn.Module):

@@ -66,8 +66,13 @@ class RMSNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x):
+        return self.weight * self.normed(x).to(x.dtype)
+
+    def normed(self, x):
+        """The numbers before the multiplication by the weight. In f16, squares would overflow, so they are f32 in every dtype."""
+        x = x.float()
         mean_square = x.pow(2).mean(dim=-1, keepdim=True)
-        return self.weight * (x * torch.rsqrt(mean_square + self.epsilon))
+        return x * torch.rsqrt(mean_square + self.epsilon)
 
 
 class Attention(nn.Module):
@@ -109,7 +114,8 @@ def attend(q, k, v, window=None):
     masked = all_pairs.triu(diagonal=1)  # Later tokens.
     if window is not None:
         masked |= all_pairs.tril(diagonal=-window)  # Tokens before the window. A window includes the token itself.
-    probabilities = torch.softmax(scores.masked_fill(masked, float("-inf")), dim=-1)
+    scores = scores.masked_fill(masked, float("-inf"))
+    probabilities = torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
     output = torch.matmul(probabilities, v)  # [heads, tokens, head_dim]
     return output.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]
 
@@ -124,7 +130,7 @@ def rotate(x, frequencies):
     dimension i + head_dim / 2."""
     positions = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
     angles = torch.outer(positions, frequencies)  # [tokens, head_dim / 2]
-    cos, sin = torch.cat([angles.cos()] * 2, dim=-1), torch.cat([angles.sin()] * 2, dim=-1)
+    cos, sin = (torch.cat([part] * 2, dim=-1).to(x.dtype) for part in (angles.cos(), angles.sin()))
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
@@ -239,8 +245,7 @@ class Gemma(Decoder):
 
 class OneCentredNorm(RMSNorm):
     def forward(self, x):
-        mean_square = x.pow(2).mean(dim=-1, keepdim=True)
-        return (1.0 + self.weight) * (x * torch.rsqrt(mean_square + self.epsilon))
+        return ((1.0 + self.weight.float()) * self.normed(x)).to(x.dtype)
 
 
 class GeluMLP(MLP):

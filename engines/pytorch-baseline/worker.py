@@ -27,7 +27,7 @@ class PyTorchBaseline(engine_kit.Engine):
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu", "cuda"],
-                "dtypes": ["f32"],
+                "dtypes": ["f32", "bf16", "f16"],
                 "formats": FORMATS,
                 "architectures": ARCHITECTURES,
                 "ignore_eos": "exact",

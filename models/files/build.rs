@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -13,6 +13,7 @@ const FILES: [&str; 8] = [
     "heldout.txt",
     "reference-answers.json",
     "dependent-prompts.json",
+    "dtype-costs.json",
 ];
 
 fn main() -> Result<(), String> {

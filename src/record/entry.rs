@@ -27,6 +27,8 @@ pub enum Entry {
     Continued(Continued),
     ReferenceAnswers(ReferenceAnswers),
     ReferenceToken(ReferenceToken),
+    CheckedOutput(CheckedOutput),
+    DtypeCosts(DtypeCosts),
     NotChecked(NotChecked),
     Limits(Limits),
     Pass(Pass),
@@ -365,6 +367,71 @@ pub struct ReferenceToken {
     pub verifier_logprob: Option<f64>,
 }
 
+/// The verifier's comparison of all tokens of a sample's output, each given all tokens before it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CheckedOutput {
+    /// The verifier's configuration.
+    pub verifier: usize,
+    pub launch: u32,
+    pub case: usize,
+    pub index: u32,
+    /// The number of compared tokens, from the start of the output.
+    pub positions: u32,
+    /// The tokens that are not the verifier's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differing: Vec<DifferingToken>,
+}
+
+/// A token that is not the verifier's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct DifferingToken {
+    pub position: u32,
+    pub engine_token: u32,
+    pub verifier_token: u32,
+    /// The log-probability that the verifier gives to `engine_token`. `None` is minus infinity.
+    pub engine_logprob: Option<f64>,
+    /// The log-probability that the verifier gives to `verifier_token`.
+    pub verifier_logprob: f64,
+}
+
+/// By how much rounding to narrow dtypes changes the verifier's own answers on a model. It is measured once for each model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DtypeCosts {
+    /// The model's path, as in configurations.
+    pub model: String,
+    /// The name and version of the engine that answered.
+    pub by: String,
+    pub costs: Vec<DtypeCost>,
+    /// The dtypes that were not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmeasured: Vec<UnmeasuredCost>,
+}
+
+/// The verifier in one dtype, compared with itself in f32 on held-out text. In `bf16` and `f16` it computes in that dtype. In
+/// `q8_0` and `q4_0` it computes in f32 on weights that were rounded to that format.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DtypeCost {
+    pub dtype: String,
+    /// The number of compared log-probabilities.
+    pub tokens: usize,
+    /// The root mean square of the differences of log-probabilities, in nats: over all tokens, and over the worst stretch.
+    pub rms: f64,
+    pub stretch_rms: f64,
+    /// The number of positions whose likeliest token was compared, and at how many of these it is another one.
+    pub positions: usize,
+    pub changed: usize,
+    /// The gaps of some changed tokens: by how many nats they are less likely in f32 than the likeliest token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<f64>,
+}
+
+/// A dtype that was not measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmeasuredCost {
+    pub dtype: String,
+    pub reason: String,
+}
+
 /// An output check that was not possible, with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotChecked {
@@ -428,6 +495,8 @@ impl Entry {
             EntryKind::Continued => Self::Continued(serde_json::from_slice(line)?),
             EntryKind::ReferenceAnswers => Self::ReferenceAnswers(serde_json::from_slice(line)?),
             EntryKind::ReferenceToken => Self::ReferenceToken(serde_json::from_slice(line)?),
+            EntryKind::CheckedOutput => Self::CheckedOutput(serde_json::from_slice(line)?),
+            EntryKind::DtypeCosts => Self::DtypeCosts(serde_json::from_slice(line)?),
             EntryKind::NotChecked => Self::NotChecked(serde_json::from_slice(line)?),
             EntryKind::Limits => Self::Limits(serde_json::from_slice(line)?),
             EntryKind::Pass => Self::Pass(serde_json::from_slice(line)?),
@@ -460,6 +529,8 @@ enum EntryKind {
     ReferenceAnswers,
     #[serde(alias = "opinion")]
     ReferenceToken,
+    CheckedOutput,
+    DtypeCosts,
     #[serde(alias = "unproved")]
     NotChecked,
     Limits,

@@ -14,9 +14,10 @@ pub use crate::plan::RequestKind;
 pub use crate::plan::prompts::held_out::HeldOut;
 
 pub use entry::{
-    CalibratedFloor, Closed, Continued, Converted, CoreLockState, End, Entry, FEWER_BLOCKS, Header, Idle,
-    Late, Launch, Limits, NotChecked, Overhead, Pass, ReferenceAnswers, ReferenceToken, RunEnd, Sample,
-    Scored, WarmUp, WarmUpEnd, Warning, output_tokens,
+    CalibratedFloor, CheckedOutput, Closed, Continued, Converted, CoreLockState, DifferingToken, DtypeCost,
+    DtypeCosts, End, Entry, FEWER_BLOCKS, Header, Idle, Late, Launch, Limits, NotChecked, Overhead, Pass,
+    ReferenceAnswers, ReferenceToken, RunEnd, Sample, Scored, UnmeasuredCost, WarmUp, WarmUpEnd, Warning,
+    output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};
 pub use file::{

@@ -7,8 +7,8 @@ use std::io::BufRead;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::entry::{
-    Closed, Continued, End, Entry, Header, Idle, Launch, Limits, NotChecked, Overhead, Pass,
-    ReferenceAnswers, ReferenceToken, RunEnd, Sample, Scored, WarmUp, Warning,
+    CheckedOutput, Closed, Continued, DtypeCosts, End, Entry, Header, Idle, Launch, Limits, NotChecked,
+    Overhead, Pass, ReferenceAnswers, ReferenceToken, RunEnd, Sample, Scored, WarmUp, Warning,
 };
 use super::failure::{Failure, FailureKind, Stage};
 use crate::plan::prompts::held_out::HeldOut;
@@ -16,9 +16,9 @@ use crate::plan::{RequestKind, Role};
 
 /// The version of the record format. It rises when a field changes its name or meaning, or a kind of entry is added, but not
 /// for a new field.
-pub const RECORD_VERSION: u32 = 4;
-/// The oldest version that this program reads. Version 3 added kinds of entries. Version 4 renamed fields and entries, and the
-/// old names are read as aliases.
+pub const RECORD_VERSION: u32 = 5;
+/// The oldest version that this program reads. Versions 3 and 5 added kinds of entries. Version 4 renamed fields and entries, and
+/// the old names are read as aliases.
 const OLDEST_VERSION: u32 = 2;
 
 /// A record as it is read back, or as it grows during a run.
@@ -36,6 +36,8 @@ pub struct RunRecord {
     pub continued: Vec<Continued>,
     pub reference_answers: Vec<ReferenceAnswers>,
     pub reference_tokens: Vec<ReferenceToken>,
+    pub checked_outputs: Vec<CheckedOutput>,
+    pub dtype_costs: Vec<DtypeCosts>,
     pub not_checked: Vec<NotChecked>,
     pub limits: Vec<Limits>,
     pub passes: Vec<Pass>,
@@ -148,6 +150,8 @@ impl RunRecord {
             Entry::Continued(continued) => self.continued.push(continued),
             Entry::ReferenceAnswers(answers) => self.reference_answers.push(answers),
             Entry::ReferenceToken(reference) => self.reference_tokens.push(reference),
+            Entry::CheckedOutput(checked) => self.checked_outputs.push(checked),
+            Entry::DtypeCosts(costs) => self.dtype_costs.push(costs),
             Entry::NotChecked(not_checked) => self.not_checked.push(not_checked),
             Entry::Limits(limits) => self.limits.push(limits),
             Entry::Pass(pass) => self.passes.push(pass),
@@ -236,7 +240,12 @@ impl Indices {
                 self.check_configuration("verifier", it.verifier)?;
                 self.check_case_in_launch(it.case, it.launch)?;
             }
+            Entry::CheckedOutput(it) => {
+                self.check_configuration("verifier", it.verifier)?;
+                self.check_case_in_launch(it.case, it.launch)?;
+            }
             Entry::Warning(_)
+            | Entry::DtypeCosts(_)
             | Entry::NotChecked(_)
             | Entry::Header(_)
             | Entry::Closed(_)

@@ -20,7 +20,7 @@ use crate::plan::{Model, Plan, Prompt, Verification};
 use crate::run::process::{Cause, LaunchError};
 use crate::text::plural;
 
-/// The longest time of the search for all lengths of a model.
+/// The longest time of the search for all lengths of a model, less the time in which the costs of dtypes were measured.
 const SEARCH_TIME: Duration = Duration::from_secs(60);
 /// The longest time of the search for the command that only searches and stores.
 const COMMAND_SEARCH_TIME: Duration = Duration::from_secs(300);
@@ -56,13 +56,14 @@ const MAX_MARGIN: f64 = 20.0;
 /// After a part of the prompt, the token has at most this log-probability: ln(1/3).
 const MAX_LOGPROB_AFTER_PART: f64 = -1.098;
 
-/// Searches for the prompts that the plan needs and that are not stored yet.
+/// Searches for the prompts that the plan needs and that are not stored yet. `used` is the part of the time that is over.
 pub(super) async fn add_missing(
     plan: &Plan,
     journal: &mut Journal<'_>,
     launches: &mut Launches<'_>,
     requests: &mut Requests<'_>,
     budget_ends: Option<Instant>,
+    used: Duration,
 ) -> Result<()> {
     if plan.verification != Verification::Usual {
         return Ok(());
@@ -85,8 +86,9 @@ pub(super) async fn add_missing(
             )));
             continue;
         }
+        let usual_time = SEARCH_TIME.saturating_sub(used);
         let time =
-            plan.extent.set_budget().map_or(SEARCH_TIME, |budget| SEARCH_TIME.min(budget / BUDGET_DIVISOR));
+            plan.extent.set_budget().map_or(usual_time, |budget| usual_time.min(budget / BUDGET_DIVISOR));
         let left = budget_ends.map_or(time, |ends| time.min(ends.saturating_duration_since(Instant::now())));
         let label = plan.configurations[verifier].label.clone();
         journal.send(Event::FindingPrompts { label, limit: left });
@@ -104,7 +106,7 @@ pub(super) async fn add_missing(
             "found {count} whose next token depends on their first half in {seconds:.1} s"
         )));
         // A search that was cut short begins again in the next run.
-        let had_all_time = left == SEARCH_TIME && (is_idle || begun.elapsed() >= left);
+        let had_all_time = left == usual_time && (is_idle || begun.elapsed() >= left);
         let is_complete = had_all_time || lengths.iter().all(|&it| found.of_length(it).count() >= PROMPTS);
         requests.add_dependent_prompts(&model.path, found);
         let known = requests.prompts(&model.path).map(|it| it.dependent_prompts().clone());

@@ -26,6 +26,8 @@ pub enum Event {
     Loading { label: String, phase: String, fraction: Option<f64> },
     /// The engine can take requests.
     Loaded { label: String, load_ns: u64 },
+    /// Before the output checks: the verifier measures by how much narrow dtypes change its answers.
+    MeasuringDtypes { label: String, limit: Duration },
     /// Before the output checks: the verifier searches for prompts whose next token depends on their first half.
     FindingPrompts { label: String, limit: Duration },
     /// Before the first block: the output check of an engine begins, the first one with `number` 1.

@@ -17,6 +17,12 @@ use crate::run::process::{Cause, Conversation, Hello, LaunchError, Stage};
 use crate::shell::pasteable;
 use crate::text;
 
+/// A load that differs from that of a configuration.
+pub(super) struct Variant<'v> {
+    pub model: &'v str,
+    pub dtype: &'v str,
+}
+
 pub(super) struct Launches<'a> {
     plan: &'a Plan,
     settings: Settings,
@@ -67,7 +73,7 @@ impl<'a> Launches<'a> {
         };
         launched.launch.hello_ns = Some(launched.conversation.since_start(Instant::now()));
         launched.launch.hello = Some(*facts);
-        let loaded = self.load(journal, &mut launched).await;
+        let loaded = self.load(journal, &mut launched, None).await;
         // The launch is recorded either way: a failure refers to it.
         launched.number(journal)?;
         loaded.map_err(|cause| launched.failure(Stage::Load, cause))?;
@@ -140,10 +146,41 @@ impl<'a> Launches<'a> {
         Ok(launched)
     }
 
-    async fn load(&mut self, journal: &mut Journal<'_>, launched: &mut Launched) -> Result<(), Cause> {
+    /// Launches an engine on another model or in another dtype. The launch is not recorded, because it says nothing about the
+    /// configuration.
+    pub async fn launch_variant(
+        &mut self,
+        journal: &mut Journal<'_>,
+        index: usize,
+        variant: &Variant<'_>,
+    ) -> Result<Launched, LaunchError> {
+        let mut launched = self.start(journal, index, Purpose::OutputCheck).await?;
+        let unsupported =
+            || Cause::Unsupported(format!("`hello` does not list the dtype `{}`", variant.dtype));
+        let loaded = match launched.conversation.hello().await {
+            Ok(Hello::Known(facts)) if facts.capabilities.dtypes.iter().any(|it| it == variant.dtype) => {
+                launched.launch.hello = Some(*facts);
+                self.load(journal, &mut launched, Some(variant)).await
+            }
+            Ok(_) => Err(unsupported()),
+            Err(cause) => Err(cause),
+        };
+        loaded.map_err(|cause| launched.failure(Stage::Load, cause))?;
+        Ok(launched)
+    }
+
+    async fn load(
+        &mut self,
+        journal: &mut Journal<'_>,
+        launched: &mut Launched,
+        variant: Option<&Variant<'_>>,
+    ) -> Result<(), Cause> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
         let label = &configuration.label;
-        let request = load_request(configuration, self.model_path(launched.launch.configuration));
+        let mut request = load_request(configuration, self.model_path(launched.launch.configuration));
+        if let Some(Variant { model, dtype }) = variant {
+            (request.model, request.dtype) = (model.to_string(), Some(dtype.to_string()));
+        }
         let loaded = launched.conversation.load(request, |Progress { phase, fraction, .. }| {
             journal.send(Event::Loading { label: label.clone(), phase, fraction });
         });

@@ -2,7 +2,7 @@
 //! measured. So the verifier also checks measured samples, unless the verifier's measured output has the same ids.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use protocol::IgnoreEos;
@@ -13,10 +13,10 @@ use super::launch::Launched;
 use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
 use super::time_budget::TOKEN_CHECK_DIVISOR;
-use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samples};
+use super::unverified::{UnverifiedSample, further_samples, greedy_ids, positions, unverified_samples};
 use crate::plan::prompts;
 use crate::plan::{Extent, Model, Verification};
-use crate::record::{Entry, ReferenceToken, Sample};
+use crate::record::{CheckedOutput, DifferingToken, Entry, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
@@ -25,6 +25,8 @@ use crate::run::process::{Cause, LaunchError};
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
 const MAX_TIME: Duration = Duration::from_secs(120);
+/// The different tokens of further samples are counted until the check has taken this long.
+const FURTHER_TIME: Duration = Duration::from_secs(5);
 /// An id with a higher log-probability is likelier than all other ids together. The value is ln(1/2), raised for rounding.
 const MAJORITY_LOGPROB: f64 = -0.69;
 
@@ -66,6 +68,10 @@ impl OutputChecks<'_, '_> {
         let duration = check_duration(&self.plan.extent, schedule.ran());
         let check_time = CheckTime::start(duration, self.budget_ends);
         let samples = unverified_samples.len();
+        let further = further_samples(self.journal.record(), model, Some(verifier), &unverified_samples);
+        let is_of_checked =
+            |it: &UnverifiedSample| unverified_samples.iter().any(|of| of.configuration == it.configuration);
+        let further: Vec<UnverifiedSample> = further.into_iter().filter(is_of_checked).collect();
         let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
             return self.add_unchecked_model(model, no_time, self.longer_budget_hint());
@@ -77,8 +83,9 @@ impl OutputChecks<'_, '_> {
         let cause = match LaunchError::separate(launched)? {
             Ok(None) => return self.add_unchecked_model(model, no_time, self.longer_budget_hint()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
-                let answered =
-                    self.query_verifier(&mut launched, model, &unverified_samples, check_time).await?;
+                let answered = self
+                    .query_verifier(&mut launched, model, &unverified_samples, &further, check_time)
+                    .await?;
                 // The answers are recorded, so a wrong exit is ignored.
                 let grace = check_time.exit_limit(launched.conversation.deadlines.shutdown);
                 let _ = tokio::time::timeout(grace, launched.conversation.shutdown()).await;
@@ -108,18 +115,24 @@ impl OutputChecks<'_, '_> {
         launched: &mut Launched,
         model: &Model,
         unverified_samples: &[UnverifiedSample],
+        further: &[UnverifiedSample],
         check_time: CheckTime,
     ) -> Result<Result<(), Cause>> {
-        let mut answers_by_request: HashMap<(String, Vec<u32>), Vec<ReferenceToken>> = HashMap::new();
+        let begun = Instant::now();
+        let mut answers_by_request: HashMap<(String, Vec<u32>), Answers> = HashMap::new();
         let (mut left_out, mut last_refusal) = (0, None);
-        for unverified in unverified_samples {
+        for unverified in unverified_samples.iter().chain(further) {
+            if unverified.is_further() && (begun.elapsed() > FURTHER_TIME || check_time.is_over()) {
+                break;
+            }
             let sample = &self.journal.record().samples[unverified.sample];
             let Some(output) = greedy_ids(self.journal.record(), sample).map(<[u32]>::to_vec) else {
                 continue;
             };
             let request = (sample.prompt_hash.clone(), output);
             if let Some(answer) = known_answer(&answers_by_request, &request) {
-                answers_by_request.insert(request.clone(), vec![answer]);
+                let answers = Answers { tokens: vec![answer], differing: Some(Vec::new()) };
+                answers_by_request.insert(request.clone(), answers);
             }
             if !answers_by_request.contains_key(&request) {
                 let Some(prompt) = self.prompt_of(unverified).filter(|_| !check_time.is_over()) else {
@@ -130,6 +143,8 @@ impl OutputChecks<'_, '_> {
                     Ok(answers) => {
                         answers_by_request.insert(request.clone(), answers);
                     }
+                    // Without the different tokens of further samples, the check is complete.
+                    Err(cause) if unverified.is_further() && cause.engine_survives() => break,
                     Err(cause) if cause.engine_survives() && !is_invalid_answer(&cause) => {
                         left_out += 1;
                         last_refusal = Some(cause.to_string());
@@ -143,7 +158,12 @@ impl OutputChecks<'_, '_> {
                     Err(cause) => return Ok(Err(cause)),
                 }
             }
-            self.record_reference_tokens(launched, unverified, &answers_by_request[&request])?;
+            let positions = request.1.len();
+            let answers = &answers_by_request[&request];
+            if unverified.is_further() && answers.differing.is_none() {
+                break;
+            }
+            self.record_reference_tokens(launched, unverified, answers, positions)?;
         }
         if left_out > 0 {
             let seconds = check_time.total.as_secs();
@@ -162,7 +182,8 @@ impl OutputChecks<'_, '_> {
         &mut self,
         launched: &Launched,
         unverified: &UnverifiedSample,
-        answers: &[ReferenceToken],
+        answers: &Answers,
+        positions: usize,
     ) -> Result<()> {
         let sample = &self.journal.record().samples[unverified.sample];
         let (launch, case, index) = (sample.launch, sample.case, sample.index);
@@ -170,14 +191,20 @@ impl OutputChecks<'_, '_> {
             it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
         });
         let eos_ids = launched.facts().and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
-        for answer in answers {
-            // Where the verifier gives EOS, an engine that masks EOS must give another id.
-            let differs = answer.verifier_token != answer.engine_token;
-            if masks_eos && differs && eos_ids.contains(&answer.verifier_token) {
+        // Where the verifier gives EOS, an engine that masks EOS must give another id.
+        let must_differ = |verifier_token: u32| masks_eos && eos_ids.contains(&verifier_token);
+        for answer in &answers.tokens {
+            if answer.verifier_token != answer.engine_token && must_differ(answer.verifier_token) {
                 continue;
             }
             let answer = ReferenceToken { launch, case, index, ..answer.clone() };
             self.journal.take(Entry::ReferenceToken(answer))?;
+        }
+        if let Some(differing) = &answers.differing {
+            let differing = differing.iter().filter(|it| !must_differ(it.verifier_token)).copied().collect();
+            let (verifier, positions) = (launched.launch.configuration, positions as u32);
+            let checked = CheckedOutput { verifier, launch, case, index, positions, differing };
+            self.journal.take(Entry::CheckedOutput(checked))?;
         }
         Ok(())
     }
@@ -216,12 +243,12 @@ impl OutputChecks<'_, '_> {
 /// The answer about an output of one token, if an earlier answer about the same prompt shows that this token is the verifier's
 /// own. It saves a request with a long prompt: the longest prompts have outputs of one token.
 fn known_answer(
-    answers: &HashMap<(String, Vec<u32>), Vec<ReferenceToken>>,
+    answers: &HashMap<(String, Vec<u32>), Answers>,
     (prompt, output): &(String, Vec<u32>),
 ) -> Option<ReferenceToken> {
     let [token] = output[..] else { return None };
     let same_prompt =
-        answers.iter().filter(|((other, _), _)| other == prompt).flat_map(|(_, answers)| answers);
+        answers.iter().filter(|((other, _), _)| other == prompt).flat_map(|(_, answers)| &answers.tokens);
     let answer = { same_prompt }.find(|it| it.position == 0 && it.verifier_token == token)?;
     let engine_logprob = answer.verifier_logprob;
     Some(ReferenceToken { engine_token: token, engine_logprob, ..answer.clone() })
@@ -236,14 +263,25 @@ fn check_duration(extent: &Extent, ran: Duration) -> Duration {
     }
 }
 
-/// The verifier's answers about some tokens of an output. Tokens for which no time remains are left out.
+/// The verifier's answers about one output.
+#[derive(Default)]
+struct Answers {
+    /// About some tokens, the most important ones.
+    tokens: Vec<ReferenceToken>,
+    /// All tokens of the output that are not the verifier's. `None` if the verifier does not give its likeliest tokens, or if the
+    /// output does not fit its context.
+    differing: Option<Vec<DifferingToken>>,
+}
+
+/// The verifier's answers about an output. Tokens for which no time remains are left out.
 async fn query_tokens(
     verifier: &mut Launched,
     prompt: &[u32],
     output: &[u32],
     unverified: &UnverifiedSample,
     check_time: CheckTime,
-) -> Result<Vec<ReferenceToken>, Cause> {
+) -> Result<Answers, Cause> {
+    let all_tokens = output.len();
     let context = verifier.facts().and_then(|facts| facts.context_tokens);
     let max_output = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
     let output = &output[..output.len().min(max_output)];
@@ -256,6 +294,8 @@ async fn query_tokens(
         logprobs = all.into_iter().skip(before).collect();
         most_likely = all_most_likely.unwrap_or_default().into_iter().skip(before).collect();
     }
+    let is_complete = most_likely.len() == all_tokens && logprobs.len() == all_tokens;
+    let differing = is_complete.then(|| differing_tokens(output, &logprobs, &most_likely));
     let mut answers = Vec::new();
     let UnverifiedSample { differs_at, max_positions, .. } = *unverified;
     for position in positions(output.len(), differs_at, &logprobs, max_positions) {
@@ -282,7 +322,27 @@ async fn query_tokens(
             Err(cause) => return Err(cause),
         }
     }
-    Ok(answers)
+    Ok(Answers { tokens: answers, differing })
+}
+
+/// The tokens of an output that are not the verifier's likeliest ones, by its log-probabilities at each position.
+fn differing_tokens(
+    output: &[u32],
+    logprobs: &[Option<f64>],
+    most_likely: &[(u32, f64)],
+) -> Vec<DifferingToken> {
+    let positions = output.iter().zip(logprobs).zip(most_likely).enumerate();
+    let differing = positions.filter(|(_, ((token, _), (likeliest, _)))| *token != likeliest);
+    let token = |(position, ((&engine_token, &engine_logprob), &(verifier_token, verifier_logprob)))| {
+        DifferingToken {
+            position: position as u32,
+            engine_token,
+            verifier_token,
+            engine_logprob,
+            verifier_logprob,
+        }
+    };
+    differing.map(token).collect()
 }
 
 /// The verifier's answer about one token. It names no sample, because several samples may have the same output.

@@ -99,7 +99,7 @@ pub fn text(answers: &AnswersFile) -> Result<String> {
 }
 
 /// The digest of the requests. Another text or tokenizer gives another digest.
-fn digest(held_out: &HeldOut) -> String {
+pub fn digest(held_out: &HeldOut) -> String {
     let HeldOut { model: _, sequences, prompt, max_new_tokens } = held_out;
     let mut bytes: Vec<u8> = Vec::new();
     for ids in sequences.iter().chain([prompt]) {

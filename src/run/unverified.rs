@@ -15,6 +15,10 @@ const MAX_POSITIONS: usize = 8;
 /// that becomes wrong late in a launch. Three positions are enough, because such output is wrong from its first token on or at
 /// its least likely ones.
 const MAX_POSITIONS_OF_LAST: usize = 3;
+/// The maximum number of further samples of each configuration, of which only the different tokens are counted.
+const MAX_FURTHER_SAMPLES: usize = 64;
+/// Outputs with fewer tokens count few positions for the time of their prompts.
+const MIN_FURTHER_TOKENS: usize = 8;
 /// The number of positions that are chosen because their tokens are the least likely ones to the verifier.
 const LEAST_LIKELY_POSITIONS: usize = 3;
 
@@ -26,8 +30,15 @@ pub struct UnverifiedSample {
     pub configuration: usize,
     /// The first position where the verifier's measured output for the same prompt has another id, if there is one.
     pub differs_at: Option<usize>,
-    /// The maximum number of positions to check.
+    /// The maximum number of positions to check. 0 for a further sample.
     pub max_positions: usize,
+}
+
+impl UnverifiedSample {
+    /// Whether only the different tokens of this sample are counted, if time remains.
+    pub fn is_further(&self) -> bool {
+        self.max_positions == 0
+    }
 }
 
 /// The samples of this model to check, in order. Configurations take turns, and each workload is checked once before any
@@ -37,6 +48,41 @@ pub fn unverified_samples(
     model: &Model,
     verifier: Option<usize>,
 ) -> Vec<UnverifiedSample> {
+    let by_configuration = all_unverified(record, model, verifier);
+    let chosen: Vec<Vec<Vec<UnverifiedSample>>> =
+        by_configuration.into_values().map(|unverified_samples| choose(record, unverified_samples)).collect();
+    let groups = chosen.iter().map(Vec::len).max().unwrap_or(0);
+    let by_group =
+        (0..groups).map(|group| chosen.iter().map(move |groups| groups.get(group).map_or(&[][..], |it| it)));
+    by_group.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
+}
+
+/// Further samples, beside the chosen ones. Configurations take turns.
+pub fn further_samples(
+    record: &RunRecord,
+    model: &Model,
+    verifier: Option<usize>,
+    chosen: &[UnverifiedSample],
+) -> Vec<UnverifiedSample> {
+    let chosen: BTreeSet<usize> = chosen.iter().map(|it| it.sample).collect();
+    let is_long = |it: &UnverifiedSample| {
+        greedy_ids(record, &record.samples[it.sample]).is_some_and(|ids| ids.len() >= MIN_FURTHER_TOKENS)
+    };
+    let further = |all: Vec<UnverifiedSample>| {
+        let others = all.into_iter().filter(|it| !chosen.contains(&it.sample) && is_long(it));
+        others.take(MAX_FURTHER_SAMPLES).map(|it| UnverifiedSample { max_positions: 0, ..it }).collect()
+    };
+    let lists: Vec<Vec<UnverifiedSample>> =
+        all_unverified(record, model, verifier).into_values().map(further).collect();
+    interleave(&lists.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+/// The unverified samples of each configuration.
+fn all_unverified(
+    record: &RunRecord,
+    model: &Model,
+    verifier: Option<usize>,
+) -> BTreeMap<usize, Vec<UnverifiedSample>> {
     let plan = &record.header.plan;
     let mut verifier_ids: HashMap<&str, &[u32]> = HashMap::new();
     let of_verifier = |sample: &&Sample| Some(plan.cases[sample.case].configuration) == verifier;
@@ -66,12 +112,7 @@ pub fn unverified_samples(
         let unverified = UnverifiedSample { sample: index, configuration, differs_at, max_positions };
         by_configuration.entry(case.configuration).or_default().push(unverified);
     }
-    let chosen: Vec<Vec<Vec<UnverifiedSample>>> =
-        by_configuration.into_values().map(|unverified_samples| choose(record, unverified_samples)).collect();
-    let groups = chosen.iter().map(Vec::len).max().unwrap_or(0);
-    let by_group =
-        (0..groups).map(|group| chosen.iter().map(move |groups| groups.get(group).map_or(&[][..], |it| it)));
-    by_group.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
+    by_configuration
 }
 
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {

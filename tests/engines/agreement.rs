@@ -93,6 +93,82 @@ fn engine_that_computes_a_part(scratch: &Scratch, engine: &str, part: &str) -> S
     path.to_string_lossy().into_owned()
 }
 
+/// The path of a program that scores and generates in these dtypes with `lmrs` and reports another one.
+fn engine_that_reports(
+    scratch: &Scratch,
+    name: &str,
+    scores: &str,
+    generates: &str,
+    options: &str,
+) -> String {
+    let script = include_str!("reports-another-dtype.py")
+        .replace("@ENGINE@", &binary("lmrs").to_string_lossy())
+        .replace("@OPTIONS@", options)
+        .replace("@SCORES@", scores)
+        .replace("@GENERATES@", generates)
+        .replace("@REPORTS@", "bf16");
+    let path = scratch.join(name);
+    write_program(&path, &script);
+    path.to_string_lossy().into_owned()
+}
+
+/// Runs these engines on a model with its stored costs of dtypes, and returns the outputs in the report.
+fn outputs_with_stored_costs(scratch: &Scratch, engines: &[&str], model: Option<&Path>) -> Vec<Value> {
+    let mut command = with_user_setup(scratch.orchestrate());
+    command.env_remove("ORCHESTRATE_VERIFIER").args(engines.iter().flat_map(|engine| ["-e", engine]));
+    if let Some(model) = model {
+        command.arg("-m").arg(model);
+    }
+    command.args(["-s", "decode", "--blocks", "1", "--iterations", "4", "--no-setup", "--threads", "1"]);
+    let outcome =
+        finish(command.args(["--json", "-"]).arg("--results").arg(scratch.results()).current_dir(root()));
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
+    report["outputs"].as_array().unwrap().clone()
+}
+
+fn output_of<'o>(outputs: &'o [Value], engine: &str) -> &'o Value {
+    outputs.iter().find(|it| it["engine"] == engine).unwrap_or_else(|| panic!("no `{engine}` in {outputs:?}"))
+}
+
+#[test]
+fn an_engine_that_loads_4_bits_and_reports_bf16_is_wrong() {
+    let (_slot, scratch) = (slot(), Scratch::new());
+    ["lmrs", VERIFIER].into_iter().for_each(assert_is_ready);
+    let relay = engine_that_reports(&scratch, "four-bits", "q4_0", "q4_0", "{}");
+    let correct = ["lmrs", "lmrs:q8_0", "lmrs:q4_0"];
+    let outputs = outputs_with_stored_costs(&scratch, &[&[relay.as_str()], &correct[..]].concat(), None);
+    let wrong = output_of(&outputs, "four-bits");
+    let (status, reason) = (&wrong["status"], wrong["reasons"][0].as_str().unwrap_or_default());
+    assert_eq!(status, "wrong", "{wrong}");
+    assert!(reason.contains(" costs ") && reason.ends_with(" nats on this model"), "{wrong}");
+    for engine in correct {
+        assert_ne!(output_of(&outputs, engine)["status"], "wrong", "{outputs:?}");
+    }
+}
+
+/// With portable kernels, lmrs rounds no activations of this model, whose own numbers are bf16.
+#[test]
+fn an_engine_that_scores_in_bf16_and_generates_in_8_bits_is_wrong() {
+    let (_slot, scratch) = (slot(), Scratch::new());
+    ["lmrs", VERIFIER].into_iter().for_each(assert_is_ready);
+    let model = scratch.join("tiny");
+    let mut synth = scratch.orchestrate();
+    finish(synth.args(["model", "synth", "tiny-llama", "--out"]).arg(&model)).exits_with(0);
+    let mut store = with_user_setup(scratch.orchestrate());
+    store.args(["model", "reference-answers"]).arg(&model).args(["--verifier", VERIFIER]);
+    finish(store.arg("--results").arg(scratch.join("stored")).current_dir(root())).exits_with(0);
+    assert!(model.join("dtype-costs.json").is_file());
+    let options = r#"{"kernels":"portable"}"#;
+    let relay = engine_that_reports(&scratch, "relay", "bf16", "q8_0", options);
+    let correct = engine_that_reports(&scratch, "correct", "bf16", "bf16", options);
+    let outputs = outputs_with_stored_costs(&scratch, &[&relay, &correct], Some(&model));
+    let [wrong, right] = ["relay", "correct"].map(|engine| output_of(&outputs, engine));
+    assert_eq!(wrong["scores"]["rms"], right["scores"]["rms"]);
+    assert_eq!(wrong["status"], "wrong", "{wrong}");
+    assert!(wrong["reasons"].to_string().contains("nats less likely"), "{wrong}");
+    assert!(["exact", "agrees"].contains(&right["status"].as_str().unwrap()), "{right}");
+}
+
 /// The stored reference answers of the embedded model are enough to find these engines.
 #[test]
 fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_precision_are_not() {

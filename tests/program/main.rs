@@ -18,6 +18,7 @@ mod containment;
 mod core_lock;
 mod cuda_toolkit;
 mod devices;
+mod dtype_costs;
 mod earlier_records;
 mod environment;
 mod exit_codes;

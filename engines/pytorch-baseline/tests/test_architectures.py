@@ -21,9 +21,12 @@ def make_weights(case):
 
 
 class Architectures(unittest.TestCase):
-    def logits(self, case, changes=None, weights=None):
+    def logits(self, case, changes=None, weights=None, dtype="f32"):
         weights = make_weights(case) if weights is None else weights
-        model = load(write_folder(self, changes, weights, config=case["config"]))
+        model = load(write_folder(self, changes, weights, config=case["config"]), dtype=dtype)
+        facts = model.facts()
+        self.assertEqual((facts["weights_dtype"], facts["compute_dtype"]), (dtype, dtype))
+        self.assertEqual(facts["weights_bytes"], (4 if dtype == "f32" else 2) * facts["parameters"])
         with torch.no_grad():
             return model._logits(seeded_ids(GOLDEN["tokens"], case["config"]["vocab_size"]))  # [tokens, vocabulary]
 
@@ -34,6 +37,16 @@ class Architectures(unittest.TestCase):
                 for position, expected in case["logits"].items():
                     row = logits[int(position), :: GOLDEN["vocabulary_step"]].tolist()
                     numpy.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
+
+    def test_narrow_dtypes_round_the_logits_of_every_architecture(self):
+        for name, case in CASES.items():
+            f32 = self.logits(case)
+            size = f32.pow(2).mean().sqrt()
+            # A number has 8 significant bits in bf16, and 11 in f16.
+            for dtype, bits in (("bf16", 8), ("f16", 11)):
+                with self.subTest(name, dtype=dtype):
+                    error = (self.logits(case, dtype=dtype).float() - f32).pow(2).mean().sqrt() / size
+                    self.assertTrue(0.05 < error * 2**bits < 20, float(error * 2**bits))
 
     def test_every_architecture_of_hello_has_a_case_and_a_network(self):
         from baseline import NETWORKS

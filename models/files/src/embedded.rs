@@ -29,7 +29,7 @@ fn unpack_embedded() -> Result<PathBuf> {
 }
 
 #[cfg(feature = "embedded")]
-const FILES: [(&str, &[u8]); 8] = [
+const FILES: [(&str, &[u8]); 9] = [
     ("config.json", include_bytes!("../../embedded/config.json")),
     ("generation_config.json", include_bytes!("../../embedded/generation_config.json")),
     ("tokenizer.json", include_bytes!("../../embedded/tokenizer.json")),
@@ -38,6 +38,7 @@ const FILES: [(&str, &[u8]); 8] = [
     ("heldout.txt", include_bytes!("../../embedded/heldout.txt")),
     ("reference-answers.json", include_bytes!("../../embedded/reference-answers.json")),
     ("dependent-prompts.json", include_bytes!("../../embedded/dependent-prompts.json")),
+    ("dtype-costs.json", include_bytes!("../../embedded/dtype-costs.json")),
 ];
 
 #[cfg(feature = "embedded")]

@@ -23,6 +23,9 @@ pub struct Greedy {
     pub equal: usize,
     /// The difference at the lowest position in its text.
     pub first: Option<FirstDifference>,
+    /// The number of the verifier's tokens in measured samples without a difference.
+    #[serde(skip)]
+    pub equal_sample_tokens: usize,
     /// The first difference of each text with a difference.
     #[serde(skip)]
     pub differences: Vec<FirstDifference>,
@@ -83,6 +86,7 @@ impl Greedy {
         self.compared += verifier.len();
         self.equal += equal;
         let Some(&verifier_token) = verifier.get(equal) else {
+            self.equal_sample_tokens += sample.map_or(0, |_| verifier.len());
             self.equal_cases.extend(sample.filter(|_| equal > 0).map(|(_, case, _)| case));
             return;
         };

@@ -4,9 +4,11 @@
 //! Two checks find different errors. `scores` compares log-probabilities of a given text, token by token, so near ties have no
 //! effect. `greedy` and `gaps` compare the ids that the engine generated, because an engine may score well and still generate
 //! other tokens: in the measured requests, and `greedy` also after the held-out prompt. `bounds` has the accepted differences.
+//! `costs` narrows them by what the dtypes of an engine cost on this model, and `token_loss` compares all generated tokens with it.
 //! `early_text` finds engines that compute only a part of a prompt. `coverage` names the missing checks.
 
 pub mod bounds;
+mod costs;
 mod coverage;
 mod early_text;
 mod gaps;
@@ -14,6 +16,7 @@ mod greedy;
 mod judge;
 mod scores;
 mod status;
+mod token_loss;
 mod tokens;
 mod verifier;
 
@@ -21,6 +24,7 @@ use crate::plan::Role;
 use crate::record::RunRecord;
 
 pub use early_text::EarlyText;
+pub use scores::Scores;
 pub use status::{Agreement, NO_VERIFIER_HINT, NoChecks, Status, UNVERIFIABLE_HINT, no_checks, two_digits};
 pub use verifier::Against;
 

@@ -5,8 +5,8 @@ use protocol::IgnoreEos;
 use crate::plan::{Extent, Selection, Verification};
 use crate::record::specimen::{self, BEACON, InventedEngine, ORIGINAL};
 use crate::record::{
-    Continued, Entry, HeldOut, Launch, ReferenceAnswers, ReferenceToken, RequestKind, RunRecord, Sample,
-    Scored,
+    CheckedOutput, Continued, DifferingToken, DtypeCost, DtypeCosts, Entry, HeldOut, Launch,
+    ReferenceAnswers, ReferenceToken, RequestKind, RunRecord, Sample, Scored,
 };
 
 /// The indices of the configurations in these records.
@@ -138,6 +138,51 @@ pub fn replace_ids(record: &mut RunRecord, configuration: usize, id_at: impl Fn(
                 *id = id_at(position).unwrap_or(*id);
             }
         }
+    }
+}
+
+/// Adds the costs of dtypes as the verifier measured them on the embedded model: bf16, f16, q8_0 and q4_0.
+pub fn add_dtype_costs(record: &mut RunRecord) {
+    let cost = |dtype: &str, rms: f64, changed: usize| DtypeCost {
+        dtype: dtype.into(),
+        tokens: 1659,
+        rms,
+        stretch_rms: 1.4 * rms,
+        positions: 1659,
+        changed,
+        gaps: vec![rms; changed.min(16)],
+    };
+    let costs = vec![
+        cost("bf16", 0.0074, 26),
+        cost("f16", 0.001, 3),
+        cost("q8_0", 0.0046, 17),
+        cost("q4_0", 0.074, 195),
+    ];
+    let costs = DtypeCosts { model: "/m".into(), by: "reference 1".into(), costs, unmeasured: Vec::new() };
+    record.take(Entry::DtypeCosts(costs));
+}
+
+/// Adds the verifier's comparison of every measured output. At each of these positions, the engine's token is less likely by `gap`
+/// nats. Each position of an output has another pair of tokens.
+pub fn add_checked_outputs(record: &mut RunRecord, configuration: usize, positions: &[u32], gap: f64) {
+    let samples: Vec<Sample> = samples(record, configuration).map(|it| it.clone()).collect();
+    for sample in samples.into_iter().filter(|it| it.kind == RequestKind::Measured) {
+        let ids = sample.iteration.sequences[0].output_ids.clone().unwrap_or_default();
+        let token = |&position: &u32| DifferingToken {
+            position,
+            engine_token: 100 + position,
+            verifier_token: VERIFIER_ID,
+            engine_logprob: Some(-0.5 - gap),
+            verifier_logprob: -0.5,
+        };
+        record.take(Entry::CheckedOutput(CheckedOutput {
+            verifier: VERIFIER,
+            launch: sample.launch,
+            case: sample.case,
+            index: sample.index,
+            positions: ids.len() as u32,
+            differing: positions.iter().map(token).collect(),
+        }));
     }
 }
 

@@ -2,11 +2,13 @@
 
 use serde::Serialize;
 
-use super::bounds::{EXACT, Precision};
+use super::bounds::{Bounds, EXACT, Precision};
+use super::costs::Cost;
 use super::early_text::EarlyText;
 use super::gaps::Gaps;
 use super::greedy::Greedy;
 use super::scores::Scores;
+use super::token_loss::TokenLoss;
 use super::verifier::Against;
 use crate::plan::Verification;
 use crate::record::RunRecord;
@@ -40,9 +42,17 @@ pub struct Agreement {
     pub against: Against,
     /// The precision that sets the bounds.
     pub precision: Precision,
+    /// The cost of the reported dtypes on this model, if it was measured. It narrows the bounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    #[serde(skip)]
+    pub bounds: Bounds,
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub gaps: Option<Gaps>,
+    /// What its generated tokens lose. `None` if the verifier did not compare all tokens of an output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_loss: Option<TokenLoss>,
     /// The answers to prompts whose next token depends on their first half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_text: Option<EarlyText>,

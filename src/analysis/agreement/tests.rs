@@ -156,6 +156,84 @@ fn extreme_log_probabilities_give_a_status_without_a_panic() {
     Agreement::of(&record);
 }
 
+// Costs of dtypes.
+
+#[test]
+fn a_measured_cost_narrows_the_bound_of_the_reported_dtype_and_the_reason_has_both_numbers() {
+    let mut record = with_rms(0.074, "bf16", "bf16");
+    assert_eq!(engine(&record).status, Status::Drifts);
+    add_dtype_costs(&mut record);
+    let found = engine(&record);
+    assert_eq!(found.status, Status::Wrong);
+    let why = "its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by 0.074 nats (root mean square); \
+               the bound for 16 bits is 0.030: bf16 costs 0.0074 nats on this model";
+    assert_eq!(found.reasons, [why]);
+    // The same difference is right for weights in 4 bits.
+    set_dtypes(&mut record, ENGINE, "q4_0", "q8_0");
+    assert_eq!(engine(&record).status, Status::Drifts, "{:?}", engine(&record));
+    // A cost below a quarter of the bound of f32 does not narrow further, and an unmeasured dtype has the bound of all models.
+    let mut fine = with_rms(0.019, "f16", "f16");
+    add_dtype_costs(&mut fine);
+    assert_eq!(engine(&fine).status, Status::Agrees);
+    let mut other = with_rms(0.09, "int8", "f32");
+    add_dtype_costs(&mut other);
+    assert_eq!((engine(&other).status, engine(&other).cost), (Status::Drifts, None));
+}
+
+/// The largest differences of correct engines, divided by the cost of their dtypes, as in `MEASURED.md`.
+#[test]
+fn a_correct_engine_is_within_half_of_the_bound_that_its_cost_gives() {
+    for (weights, compute, cost, ratio) in
+        [("bf16", "bf16", 0.0074, 1.2), ("q8_0", "q8_0", 0.0087, 1.4), ("q4_0", "q8_0", 0.0743, 1.1)]
+    {
+        let mut record = with_rms(2.0 * ratio * cost, weights, compute);
+        add_dtype_costs(&mut record);
+        assert_ne!(engine(&record).status, Status::Wrong, "{weights}: {:?}", engine(&record));
+    }
+}
+
+#[test]
+fn tokens_that_lose_more_than_the_reported_dtype_explains_are_wrong() {
+    let status = |dtype: &str, positions: &[u32], gap: f64| {
+        let mut record = with_rms(0.001, dtype, dtype);
+        add_dtype_costs(&mut record);
+        add_checked_outputs(&mut record, ENGINE, positions, gap);
+        let found = engine(&record);
+        (found.status, found.reasons, found.token_loss.unwrap())
+    };
+    // 15 outputs of 64 tokens, and as many that equal the verifier's row.
+    let (of_f16, reasons, loss) = status("f16", &[20, 40], 0.012);
+    assert_eq!(of_f16, Status::Wrong, "{loss:?}");
+    assert_eq!((loss.positions, loss.differing), (2 * 15 * 64, 30));
+    let why = "30 of 1,920 generated tokens are not those of `patient-original`, and together 0.36 nats less likely; the bound for f16 on \
+               this model is 0.23";
+    assert_eq!(reasons, [why]);
+    // As many as in f16, or as in bf16 if it is reported.
+    assert_eq!(status("f16", &[3], 0.001).0, Status::Agrees);
+    assert_eq!(status("bf16", &[20, 40], 0.012).0, Status::Agrees);
+    // One pair of tokens counts once in an output.
+    let mut record = with_rms(0.001, "f16", "f16");
+    add_dtype_costs(&mut record);
+    add_checked_outputs(&mut record, ENGINE, &[3, 9, 27], 0.001);
+    for token in record.checked_outputs.iter_mut().flat_map(|it| &mut it.differing) {
+        token.engine_token = 100;
+    }
+    assert_eq!(engine(&record).token_loss.unwrap().differing, 15);
+}
+
+#[test]
+fn any_token_of_an_exact_f32_engine_that_is_no_near_tie_is_found_among_all_positions() {
+    let status = |gap| {
+        let mut record = checked();
+        add_checked_outputs(&mut record, ENGINE, &[33], gap);
+        engine(&record)
+    };
+    assert_eq!(status(0.004).status, Status::Agrees);
+    let found = status(0.03);
+    assert_eq!(found.status, Status::Wrong);
+    assert!(found.reasons[0].contains("at token 33 of `decode` sample 0"), "{found:?}");
+}
+
 // Tokens.
 
 #[test]

@@ -15,6 +15,7 @@ use crate::engines::registry::Registry;
 use crate::plan::prompts::dependent::{DependentPrompts, FILE_NAME};
 use crate::plan::{Plan, VERIFIER_DTYPE, models};
 use crate::record::End;
+use crate::run::dtype_costs::{self, CostsFile};
 use crate::run::reference_answers;
 use crate::shell::Usage;
 use crate::text::plural;
@@ -70,7 +71,15 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let prompts = DependentPrompts { identity: measured_model.identity.clone(), ..found.unwrap_or_default() };
     let prompts_path = path.with_file_name(FILE_NAME);
     output::replace(prompts.text()?.as_bytes(), &prompts_path)?;
-    output::succeed(format!("{}\n{}\n{}", path.display(), prompts_path.display(), counts(&prompts)))
+    let mut paths = format!("{}\n{}\n", path.display(), prompts_path.display());
+    let held_out = record.held_out.iter().find(|it| it.model == measured_model.path);
+    if let Some((costs, held_out)) = record.dtype_costs.first().zip(held_out) {
+        let costs_path = path.with_file_name(dtype_costs::FILE_NAME);
+        let file = CostsFile::of(costs, measured_model, held_out);
+        output::replace(file.text()?.as_bytes(), &costs_path)?;
+        paths.push_str(&format!("{}\n", costs_path.display()));
+    }
+    output::succeed(format!("{paths}{}", counts(&prompts)))
 }
 
 /// A line for each length of prompt.

@@ -185,6 +185,13 @@ impl State {
                 self.status = self.in_block(&format!("{label} loaded in {time}"));
                 add(ShownIn::Step, format!("  {label}: loaded in {time}"));
             }
+            Event::MeasuringDtypes { label, limit } => {
+                let limit = limit.as_secs();
+                self.status = format!(
+                    "measuring what narrow dtypes cost on this model, with {label} (at most {limit} s, once for each model)"
+                );
+                add(ShownIn::Block, self.status.clone());
+            }
             Event::FindingPrompts { label, limit } => {
                 let limit = limit.as_secs();
                 self.status = format!(

@@ -1,7 +1,7 @@
 //! The output check of an engine in sentences: the status, the deviation with its bounds, the tokens, and the next step.
 
 use super::context::{Context, Part};
-use crate::analysis::agreement::bounds::{AGREES, EXACT};
+use crate::analysis::agreement::bounds::{AGREES, EXACT, Precision};
 use crate::analysis::agreement::{Against, Agreement, EarlyText, NoChecks, Status, two_digits};
 use crate::plan::Verification;
 use crate::plan::prompts::Prompts;
@@ -32,6 +32,7 @@ pub fn part(context: &Context, configuration: usize) -> Option<Part> {
     part.say(meaning(agreement));
     let verifier = verifier(&agreement.against);
     scores(&mut part, agreement, &verifier);
+    costs(context, &mut part, configuration, agreement);
     tokens(&mut part, agreement, &verifier);
     early_text(context, &mut part, configuration, agreement);
     for reason in &agreement.reasons {
@@ -73,7 +74,7 @@ fn verifier(against: &Against) -> String {
 /// The differences of log-probabilities, with the bounds of the precision.
 fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
     let Some(scores) = &agreement.scores else { return };
-    let bounds = agreement.precision.bounds();
+    let bounds = agreement.bounds;
     part.say(format!(
         "Over {} held-out tokens, its log-probabilities differ from those of {verifier} by {} nats (root mean square).",
         with_commas(scores.tokens),
@@ -103,6 +104,28 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
     ));
 }
 
+/// By how much the reported dtypes change the verifier's own answers on this model, or the reason why this is unknown.
+fn costs(context: &Context, part: &mut Part, configuration: usize, agreement: &Agreement) {
+    if let Some(cost) = &agreement.cost {
+        part.say(format!(
+            "On this model, {} changes the verifier's own log-probabilities by {} nats.",
+            cost.dtypes,
+            two_digits(cost.rms)
+        ));
+        return;
+    }
+    let model = &context.data.plan.configurations[configuration].model.path;
+    let costs = context.record.dtype_costs.iter().find(|it| it.model == *model);
+    let unmeasured = costs.and_then(|it| it.unmeasured.first());
+    if let Some(unmeasured) = unmeasured.filter(|_| agreement.precision != Precision::Full) {
+        part.say(format!(
+            "By how much {} changes the verifier's own answers on this model was not measured: {}.",
+            line(&unmeasured.dtype),
+            line(&unmeasured.reason).trim_end_matches('.')
+        ));
+    }
+}
+
 /// The comparison of generated tokens.
 fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
     if let Some(greedy) = &agreement.greedy {
@@ -127,8 +150,18 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
             ));
         }
     }
+    if let Some(loss) = &agreement.token_loss {
+        let bound =
+            loss.bound.map_or_else(String::new, |bound| format!(" (above {} is wrong)", two_digits(bound)));
+        part.say(format!(
+            "Of {} measured tokens, {} are not the verifier's, and together {} nats less likely{bound}.",
+            with_commas(loss.positions),
+            with_commas(loss.differing),
+            two_digits(loss.nats)
+        ));
+    }
     if let Some(gaps) = &agreement.gaps {
-        let bounds = agreement.precision.bounds();
+        let bounds = agreement.bounds;
         part.say(format!(
             "The verifier checked {} measured tokens, each after the same text, and would give another token at {} of them.",
             with_commas(gaps.positions),

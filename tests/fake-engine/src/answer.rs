@@ -7,6 +7,7 @@ use std::f64::consts::TAU;
 use serde_json::{Value, json};
 
 use crate::fault::has;
+use crate::rounding::{self, NEAR_TIE_LOGPROB, Work};
 use crate::script::{Script, merged};
 
 pub const EOS: u64 = 2;
@@ -30,7 +31,7 @@ pub fn hello(script: &Script) -> Value {
         return failed;
     }
     let capabilities = json!({
-        "devices": ["cpu", "cuda"], "dtypes": ["f32", "bf16", "q8_0", "q4_k"], "formats": ["safetensors"], "architectures": ["llama"],
+        "devices": ["cpu", "cuda"], "dtypes": ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k"], "formats": ["safetensors"], "architectures": ["llama"],
         "stream": true, "prompt_ids": true, "batch": 8, "concurrency": 1, "use_cache_toggle": true,
         "padding_sides": ["left", "right"], "ignore_eos": "exact", "sampling": true, "score": true, "facts": true,
     });
@@ -114,7 +115,7 @@ pub fn output_ids(
     let wrong_from = script.value("wrong_from").as_u64().unwrap_or(u64::MAX);
     let mut state = state_after(script, salt, prompt);
     let mut id = |position: u64| {
-        let likeliest = likeliest(state, vocabulary);
+        let likeliest = greedy(script, Work::Generate, state, vocabulary);
         let id = match script.value("token_ids").get(position as usize).and_then(Value::as_u64) {
             _ if eos_position == Some(position) => EOS,
             Some(id) => id,
@@ -197,11 +198,18 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     let mut state = state_after(script, 0, &ids[..ids.len().min(1)]);
     let mut logprobs: Vec<f64> = Vec::new();
     for (index, &id) in ids.iter().enumerate().skip(1) {
-        let is_likeliest = id == likeliest(state, vocabulary);
+        let likely = if id == likeliest(state, vocabulary) {
+            Some(likeliest_logprob(script, state))
+        } else {
+            let gap = rounding::gap(script, state).filter(|_| id == second(state, vocabulary));
+            gap.map(|gap| NEAR_TIE_LOGPROB - gap)
+        };
         state = next_state(script, state, index, id);
-        let logprob = if is_likeliest { LIKELIEST_LOGPROB } else { OTHER_LOGPROB * (1.0 + uniform(state)) };
+        let logprob = likely.unwrap_or_else(|| OTHER_LOGPROB * (1.0 + uniform(state)));
         // The noise depends only on the ids, as the error of a narrow dtype does. The probability stays at most 1.
-        let noisy = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(state))).min(0.0) };
+        let error = rounding::error(script, Work::Score, state);
+        let error = if noise == 0.0 { error } else { error + noise * normal(mix(state)) };
+        let noisy = if error == 0.0 { logprob } else { (logprob + error).min(0.0) };
         logprobs.push(noisy + offset);
     }
     if has(script, "wrong_scores") {
@@ -217,8 +225,10 @@ pub fn most_likely(script: &Script, ids: &[u64]) -> (Vec<u64>, Vec<f64>) {
         *state = next_state(script, *state, index, id);
         Some(*state)
     });
-    let likeliest_ids = states.take(ids.len().saturating_sub(1)).map(|state| likeliest(state, vocabulary));
-    likeliest_ids.map(|id| (id, LIKELIEST_LOGPROB)).unzip()
+    let states = states.take(ids.len().saturating_sub(1));
+    let likeliest =
+        |state| (greedy(script, Work::Score, state, vocabulary), likeliest_logprob(script, state));
+    states.map(likeliest).unzip()
 }
 
 /// The model's state after these ids. The next id depends only on this state, so any two fake engines agree.
@@ -231,7 +241,25 @@ fn next_state(script: &Script, state: u64, index: usize, id: u64) -> u64 {
     if is_ignored { state } else { mix(state ^ id) }
 }
 
-/// The greedy next id.
+/// The greedy next id with the rounding of this work.
+fn greedy(script: &Script, work: Work, state: u64, vocabulary: u64) -> u64 {
+    match rounding::is_second_likelier(script, work, state) {
+        true => second(state, vocabulary),
+        false => likeliest(state, vocabulary),
+    }
+}
+
+fn likeliest_logprob(script: &Script, state: u64) -> f64 {
+    if rounding::gap(script, state).is_some() { NEAR_TIE_LOGPROB } else { LIKELIEST_LOGPROB }
+}
+
+/// The second likeliest id at a near tie.
+fn second(state: u64, vocabulary: u64) -> u64 {
+    FIRST_ORDINARY_ID
+        + (likeliest(state, vocabulary) - FIRST_ORDINARY_ID + 1) % (vocabulary - FIRST_ORDINARY_ID)
+}
+
+/// The greedy next id without rounding.
 fn likeliest(state: u64, vocabulary: u64) -> u64 {
     FIRST_ORDINARY_ID + mix(state) % (vocabulary - FIRST_ORDINARY_ID)
 }

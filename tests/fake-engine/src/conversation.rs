@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::fault::{self, eprint, has, print};
 use crate::planted::Launch;
 use crate::script::Script;
-use crate::{answer, false_report, generate};
+use crate::{answer, false_report, generate, rounding};
 
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -144,9 +144,10 @@ impl Conversation {
             let kind = if has(&script, "unsupported_option") { "unsupported" } else { "bad_request" };
             return self.fail(request, kind, &message);
         }
-        if !request["model"].is_string() {
+        let Some(model) = request["model"].as_str() else {
             return self.fail(request, "bad_request", "`model`: expected a path");
-        }
+        };
+        script.compute_in(rounding::dtype_of(model, request["dtype"].as_str()));
         if has(&script, "hangs_in_load") {
             fault::hang("in load");
         }

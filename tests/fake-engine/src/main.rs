@@ -12,6 +12,7 @@ mod fault;
 mod generate;
 mod kept_answers;
 mod planted;
+mod rounding;
 mod script;
 
 use std::process::ExitCode;

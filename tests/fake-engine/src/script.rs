@@ -74,6 +74,18 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("score_offset", "0.0", "added to every log-probability"),
     ("most_likely", "true", "whether `score` gives the most likely ids when they are requested"),
     ("score_noise", "0.0", "the standard deviation of an error of each log-probability, fixed by the ids"),
+    (
+        "rounding",
+        "{}",
+        "by dtype: the standard deviation of the error of log-probabilities that are computed in it",
+    ),
+    ("near_ties", "0.0", "the share of positions where a second id is almost as likely as the likeliest one"),
+    (
+        "computes_in",
+        "\"\"",
+        "the dtype of all computations, whatever the engine reports; empty: that of the load",
+    ),
+    ("generates_in", "\"\"", "the dtype of the computations of `generate`; empty: that of all computations"),
     ("memory_bytes", "null", "the reported bytes of device memory in use; the peak is twice as much"),
     ("loaded", "{}", "changes to the facts of `loaded`"),
 ];
@@ -126,6 +138,13 @@ impl Script {
             script.0.insert("wrong_from".to_owned(), Value::Null);
         }
         script
+    }
+
+    /// Sets the dtype of the computations, unless the script has one.
+    pub fn compute_in(&mut self, dtype: &str) {
+        if self.text("computes_in").is_empty() {
+            self.0.insert("computes_in".to_owned(), dtype.into());
+        }
     }
 
     pub fn text(&self, name: &str) -> &str {
