@@ -36,7 +36,8 @@ def _gpu_processes():
 
 def library_processes_since(before):
     """The processes that were started since `before`, a result of `parents_by_pid`. `all` includes this process.
-    `non_descendants` are those that MPI started: they descend neither from this process nor from its parent. A request fails if one of `watched` ends."""
+    `non_descendants` are those that MPI started: they descend neither from this process nor from its parent. A request fails
+    if one of `watched` ends."""
     now = parents_by_pid()
     new = set(now) - set(before)
     non_descendants = _marked_non_descendants(now) & new

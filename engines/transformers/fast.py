@@ -72,7 +72,8 @@ class FastPath(DecodePath):
         self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence at the load. Each batch size compiles its own step at its first use."""
+        """Compiles the step of one sequence at the load. A batch size and cache length compiles its step at its
+        first use."""
         self._decoder_and_step(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):

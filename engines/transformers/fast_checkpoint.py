@@ -28,7 +28,9 @@ CHECKPOINT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 def read_shape(config):
     architecture = config.get("model_type")
     check_supported("architecture", architecture, ARCHITECTURES, library_architectures)
-    config = {**DEFAULTS[architecture], **{name: value for name, value in config.items() if value is not None}}
+    # A field with null counts as missing, except Mistral's `sliding_window`: null means no window there.
+    given = {name: value for name, value in config.items() if value is not None or name == "sliding_window"}
+    config = {**DEFAULTS[architecture], **given}
     is_gemma, joined = architecture == "gemma", architecture == "phi3"
     # In a config of Gemma `gelu` means the tanh form, with which Gemma was trained.
     activations = ["gelu_pytorch_tanh", "gelu"] if is_gemma else ["silu"]
@@ -63,7 +65,7 @@ def read_shape(config):
         norm_epsilon=read_number(config, "rms_norm_eps", 1e-6),
         rope_theta=read_number(rope, "rope_theta", read_number(config, "rope_theta", 10000.0)),
         rope_scaling=read_rope_scaling(rope),
-        window=read_integer(config, "sliding_window") if "sliding_window" in config and architecture in ("mistral", "phi3") else None,
+        window=read_window(architecture, config),
         # Qwen2 has these biases without a config field.
         qkv_bias=architecture == "qwen2" or (not joined and bool(config.get("attention_bias"))),
         output_bias=architecture in ("llama", "qwen3", "gemma") and bool(config.get("attention_bias")),
@@ -77,6 +79,11 @@ def read_shape(config):
         embedding_scale=math.sqrt(hidden_size) if is_gemma else None,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
     )
+
+
+def read_window(architecture, config):
+    has_window = architecture in ("mistral", "phi3") and config.get("sliding_window") is not None
+    return read_integer(config, "sliding_window") if has_window else None
 
 
 def check_supported(field, value, supported, library_values):

@@ -59,7 +59,8 @@ class Network(nn.Module):
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, ids, positions, attend):
-        """`ids`, `positions`: [rows]. `attend(layer index, q, k, v)`: each [rows, heads, head_dim] -> [rows, heads * head_dim]."""
+        """`ids`, `positions`: [rows]. `attend(layer index, q, k, v)` gets [rows, heads, head_dim], with `kv_heads` in `k` and
+        `v`, and returns [rows, heads * head_dim]."""
         table = self.embedding
         x = table.lookup(ids, self.dtype) if isinstance(table, Int8Matrix) else table[ids]  # [rows, hidden]
         if self.embedding_scale is not None:

@@ -12,7 +12,7 @@ import transformers.modeling_utils  # noqa: F401  Otherwise the phase `weights` 
 from devices import DTYPE_NAMES, DTYPES, bytes_as, check_free_memory, explain_memory_errors, find_device, set_threads, wait_for
 from growing_cache import GeneratePath, LoopPath
 from network import assign_devices, attention_window, read_config, read_network, uses_own_output_matrix
-from options import STATIC_CACHE_PATHS, uses_inductor
+from options import STATIC_CACHE_PATHS, uses_torch_compile
 from quantize import nf4_config, nf4_facts, quantize_network
 from static_cache import StaticCachePath
 
@@ -45,7 +45,7 @@ def load(request, folder, options, phases):
         quantized = nf4_facts(dtype)
     elif options.quantize != "none":
         with phases.time("quantize"), explain_memory_errors(f"quantizing to `{options.quantize}`", device):
-            quantized = quantize_network(network, options.quantize, device, dtype, uses_inductor(options))
+            quantized = quantize_network(network, options.quantize, device, dtype, uses_torch_compile(options))
             wait_for(device)
     loaded = SimpleNamespace(
         folder=folder,

@@ -76,7 +76,7 @@ def _read_and_check(options, device):
     _refuse_unless(parsed.path in ("jit", "jit-cuda-graph"), options, parsed, "compiler", "path=jit")
     parsed.compiler = parsed.compiler or COMPILERS[0]
     remedy = "compiler=inductor" if parsed.path in COMPILED_PATHS else "path=compile"
-    _refuse_unless(uses_inductor(parsed), options, parsed, "fusion", remedy)
+    _refuse_unless(uses_torch_compile(parsed), options, parsed, "fusion", remedy)
     _refuse_unless(parsed.path in (*STATIC_CACHE_PATHS, "fast"), options, parsed, "cache_tokens", "path=compile")
     if parsed.quantize == "int8" and parsed.path != "fast":
         message = f"quantize `int8` with path `{parsed.path}`: only path `fast` supports `int8`"
@@ -98,7 +98,7 @@ def _read_and_check(options, device):
     if parsed.attention == "flash" and parsed.path in STATIC_CACHE_PATHS:
         message = f"attention `flash` with path `{parsed.path}`: the flash kernel takes no mask, and a static cache needs one"
         raise Failed("unsupported", message, "--set attention=sdpa")
-    if parsed.quantize != "none" and parsed.path in COMPILED_PATHS and not uses_inductor(parsed):
+    if parsed.quantize != "none" and parsed.path in COMPILED_PATHS and not uses_torch_compile(parsed):
         message = f"quantize `{parsed.quantize}` with compiler `torchscript`: TorchScript traces only plain tensors"
         raise Failed("unsupported", message, "--set compiler=inductor")
     # On CUDA the default mode uses CUDA graphs, as the maintainers of PyTorch and `transformers` recommend.
@@ -106,7 +106,7 @@ def _read_and_check(options, device):
     return parsed
 
 
-def uses_inductor(options):
+def uses_torch_compile(options):
     """Whether `torch.compile` compiles a step of the library's network: by Inductor, unless `fusion` is false."""
     return options.path == "compile" or (options.path in COMPILED_PATHS and options.compiler == "inductor")
 

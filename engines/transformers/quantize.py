@@ -1,7 +1,7 @@
 """Quantizes loaded weights with the usual libraries of PyTorch. The facts name the library.
 
-All linear layers are quantized, and embeddings are not. `int8-dynamic` also quantizes the output head, as PyTorch's recipe
-does; `int4` and `nf4` do not, as in `transformers`.
+Linear layers are quantized, and embeddings are not. `int8-dynamic` also quantizes the output head, as PyTorch does;
+`int4` and `nf4` do not, as in `transformers`.
 """
 
 import math
@@ -17,11 +17,11 @@ from engine_kit import Failed
 GROUP_SIZES = (128, 64, 32)
 
 
-def quantize_network(network, kind, device, dtype, for_inductor=False):
-    """Quantizes in place. Returns the facts `library`, `weights_dtype` and `compute_dtype`. `for_inductor`: Inductor will
-    compile the step, and fuses only torchao's operations."""
+def quantize_network(network, kind, device, dtype, for_compiler=False):
+    """Quantizes in place. Returns the facts `library`, `weights_dtype` and `compute_dtype`. `for_compiler`: `torch.compile`
+    will compile the step, and Inductor fuses only torchao's operations."""
     if kind == "int8-dynamic":
-        return _quantize_to_int8(network, device, dtype, for_inductor)
+        return _quantize_to_int8(network, device, dtype, for_compiler)
     if kind == "int4":
         return _quantize_to_int4(network, device, dtype)
     raise ValueError(f"`{kind}` quantizes while weights are read")
@@ -38,10 +38,10 @@ def nf4_facts(dtype):
     return SimpleNamespace(library=f"bitsandbytes {version('bitsandbytes')}, nf4", weights_dtype="nf4", compute_dtype=DTYPE_NAMES[dtype])
 
 
-def _quantize_to_int8(network, device, dtype, for_inductor):
-    """Quantizes weights to int8 once, and activations for every product. PyTorch's own recipe supports only f32 on a CPU.
-    Elsewhere torchao's recipe is used, which takes many times as long as f32 on a CPU without a compiler."""
-    if device.type == "cpu" and dtype == torch.float32 and not for_inductor:
+def _quantize_to_int8(network, device, dtype, for_compiler):
+    """Quantizes weights to int8 once, and activations for every product. PyTorch's own function supports only f32 on a CPU.
+    Elsewhere torchao quantizes; on a CPU without a compiler its products take many times as long as f32."""
+    if device.type == "cpu" and dtype == torch.float32 and not for_compiler:
         qconfigs = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
         torch.ao.quantization.quantize_dynamic(network, qconfigs, mapping={torch.nn.Linear: DynamicLinear}, inplace=True)
         bits = "7 of 8 bits (no VNNI)" if reduces_range() else "8 bits"

@@ -171,7 +171,7 @@ class StaticCacheSteps:
 
 
 def capacity_for(tokens, smallest, limit):
-    """The capacity for this many tokens: `smallest` doubled until they fit, at most the model's limit."""
+    """The capacity for this many tokens: `smallest` doubled until they fit, at most `limit` (the context in effect)."""
     capacity = smallest
     while capacity < tokens:
         capacity *= 2

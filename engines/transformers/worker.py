@@ -11,7 +11,7 @@ class Transformers(engine_kit.Engine):
     options = OPTIONS
 
     def hello(self):
-        # Imported here, because the import takes time and loads do not need it.
+        # Imported here, because the import takes time, and in a load it belongs to the phase `import`.
         import importlib.metadata
 
         # The version of the last package is the engine's version.

@@ -1,7 +1,7 @@
 """Perplexity of the stored model and of n-grams on the same tokens, and a few greedy continuations.
 
 Every document of the held-out text is evaluated separately, after a `<s>` that is not predicted, without `</s>`. The
-perplexity is the exponential of the mean of -ln p over all their tokens. The model computes in f32 with the file's bf16 weights."""
+perplexity is the exponential of the mean of -ln p over all tokens. The model computes in f32 with the file's bf16 weights."""
 
 import json
 import math

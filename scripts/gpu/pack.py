@@ -66,12 +66,12 @@ def programs():
 
 def build(program):
     """Builds a program, and returns its file."""
-    recipe = program.build
-    if "package" in recipe:
-        command = ["cargo", "build", "--release", "--locked", "-p", recipe["package"]]
-        command += ["--features", ",".join(recipe["features"])] if recipe.get("features") else []
-    elif "command" in recipe:
-        command = recipe["command"]
+    settings = program.build
+    if "package" in settings:
+        command = ["cargo", "build", "--release", "--locked", "-p", settings["package"]]
+        command += ["--features", ",".join(settings["features"])] if settings.get("features") else []
+    elif "command" in settings:
+        command = settings["command"]
     else:
         raise Missing("its manifest has no build")
     print(f"building {program.name}: {' '.join(command)}", flush=True)

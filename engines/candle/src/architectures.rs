@@ -30,7 +30,7 @@ pub const ARCHITECTURES: [&Architecture; 6] = [
 /// README.md says why candle runs without flash-attention.
 const FLASH_ATTN: bool = false;
 
-/// A kind of model that candle computes, with its loaders for both formats.
+/// A kind of model that candle computes, and the functions that give its loaders for both formats.
 pub struct Architecture {
     /// `model_type` in config.json, `general.architecture` in GGUF.
     pub name: &'static str,
@@ -39,8 +39,8 @@ pub struct Architecture {
     pub gguf: Option<FromGguf>,
 }
 
-type FromSafetensors = fn(&Fields) -> Result<safetensors::Recipe, Failed>;
-type FromGguf = fn(&Metadata) -> Result<gguf::Recipe, Failed>;
+type FromSafetensors = fn(&Fields) -> Result<safetensors::Loader, Failed>;
+type FromGguf = fn(&Metadata) -> Result<gguf::Loader, Failed>;
 
 impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
@@ -102,10 +102,10 @@ decoders! {
     quantized_qwen3::ModelWeights, keeps_masks: false;
 }
 
-fn llama(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
+fn llama(fields: &Fields) -> Result<safetensors::Loader, Failed> {
     let shape = fields.expect_only(&[Feature::Llama3Frequencies])?;
     let frequencies = fields.llama3_frequencies()?;
-    Ok(safetensors::Recipe {
+    Ok(safetensors::Loader {
         longest_context: LongestContext::of(fields.folder)?,
         rounds_positions: false,
         build: Box::new(move |tensors, context_tokens| {
@@ -147,11 +147,11 @@ impl Decoder for Llama {
 }
 
 /// All GGUF models of the name `llama`, including Mistral.
-fn llama_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
+fn llama_gguf(metadata: &Metadata) -> Result<gguf::Loader, Failed> {
     metadata.expect_only(&[])?;
     // candle makes position tables of this length, and ignores the length in the file.
     let table_length = quantized_llama::MAX_SEQ_LEN as u32;
-    Ok(gguf::Recipe {
+    Ok(gguf::Loader {
         longest_context: metadata.longest_context()?.limit_to(table_length, "candle's position tables"),
         // Llama 3.1 and later scale their frequencies by this tensor. The amount of work is the same without it.
         ignored_tensor: Some("rope_freqs.weight"),
@@ -176,10 +176,10 @@ macro_rules! qwen_config {
 }
 
 /// Qwen2 and Qwen2.5: llama with biases on queries, keys and values.
-fn qwen2(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
+fn qwen2(fields: &Fields) -> Result<safetensors::Loader, Failed> {
     // Qwen2 always has the three biases, with or without a field for them.
     let shape = fields.expect_only(&[Feature::AttentionBias])?;
-    Ok(safetensors::Recipe {
+    Ok(safetensors::Loader {
         longest_context: LongestContext::of(fields.folder)?,
         rounds_positions: true,
         build: Box::new(move |tensors, context_tokens| {
@@ -198,9 +198,9 @@ fn qwen2(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     })
 }
 
-fn qwen2_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
+fn qwen2_gguf(metadata: &Metadata) -> Result<gguf::Loader, Failed> {
     metadata.expect_only(&[Feature::AttentionBias])?;
-    Ok(gguf::Recipe {
+    Ok(gguf::Loader {
         longest_context: metadata.longest_context()?,
         ignored_tensor: None,
         build: |source| {
@@ -211,9 +211,9 @@ fn qwen2_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
 }
 
 /// Qwen3: an independent head size, with norms for queries and for keys.
-fn qwen3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
+fn qwen3(fields: &Fields) -> Result<safetensors::Loader, Failed> {
     let shape = fields.expect_only(&[Feature::SeparateHeadDim, Feature::AttentionBias])?;
-    Ok(safetensors::Recipe {
+    Ok(safetensors::Loader {
         longest_context: LongestContext::of(fields.folder)?,
         rounds_positions: false,
         build: Box::new(move |tensors, context_tokens| {
@@ -227,9 +227,9 @@ fn qwen3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     })
 }
 
-fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
+fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Loader, Failed> {
     metadata.expect_only(&[Feature::SeparateHeadDim])?;
-    Ok(gguf::Recipe {
+    Ok(gguf::Loader {
         longest_context: metadata.longest_context()?,
         ignored_tensor: None,
         build: |source| {
@@ -244,11 +244,11 @@ fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
 }
 
 /// Mistral: llama with an independent head size, and a sliding window in its first release. GGUF calls it llama.
-fn mistral(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
+fn mistral(fields: &Fields) -> Result<safetensors::Loader, Failed> {
     let shape = fields.expect_only(&[Feature::SeparateHeadDim])?;
     fields.expect_absent_or_false("tie_word_embeddings")?; // candle always makes a separate output matrix
     let window = fields.sliding_window(Some(4096))?; // of the first release, whose configs may omit it
-    Ok(safetensors::Recipe {
+    Ok(safetensors::Loader {
         longest_context: LongestContext::of(fields.folder)?.limit_to_window(window),
         rounds_positions: false,
         build: Box::new(move |tensors, context_tokens| {
@@ -265,7 +265,7 @@ fn mistral(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
 }
 
 /// Phi-3: one matrix for queries, keys and values, and one for gate and up.
-fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
+fn phi3(fields: &Fields) -> Result<safetensors::Loader, Failed> {
     if let Some(scaling @ ("longrope" | "su" | "yarn")) = fields.rope_scaling().as_deref() {
         // candle multiplies frequencies by the factors that should divide them, and does not change the scale of attention.
         let folder = &fields.folder.name;
@@ -282,7 +282,7 @@ fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
             format!("`partial_rotary_factor`: expected an even number of dimensions, found {dimensions}");
         return Err(fields.invalid(message));
     }
-    Ok(safetensors::Recipe {
+    Ok(safetensors::Loader {
         longest_context: LongestContext::of(fields.folder)?.limit_to_window(fields.sliding_window(None)?),
         rounds_positions: true,
         build: Box::new(move |tensors, context_tokens| {
@@ -301,14 +301,14 @@ fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     })
 }
 
-fn phi3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
+fn phi3_gguf(metadata: &Metadata) -> Result<gguf::Loader, Failed> {
     metadata.expect_only(&[])?;
     metadata.expect("rope.freq_base", 10_000.0)?; // candle computes with this constant, not with the file's value
     if metadata.folder.config.tie_word_embeddings {
         let message = "no tensor `output.weight`, and candle does not use the embedding in its place here";
         return Err(model_failure(&config_path(metadata.folder), message));
     }
-    Ok(gguf::Recipe {
+    Ok(gguf::Loader {
         longest_context: metadata.longest_context()?,
         ignored_tensor: None,
         build: |source| {
@@ -332,7 +332,7 @@ impl Decoder for quantized_phi3::ModelWeights {
 }
 
 /// Gemma: the embedding is scaled and is also the output matrix, norms add one to their weights, gelu replaces silu.
-fn gemma(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
+fn gemma(fields: &Fields) -> Result<safetensors::Loader, Failed> {
     let computed = [Feature::SeparateHeadDim, Feature::AttentionBias, Feature::OtherActivation];
     let shape = fields.expect_only(&computed)?;
     if fields.get("tie_word_embeddings") == Some(&Value::Bool(false)) {
@@ -342,7 +342,7 @@ fn gemma(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     // `hidden_activation` names the approximation.
     fields.expect("hidden_act", &["gelu", "gelu_pytorch_tanh"])?;
     fields.expect("hidden_activation", &["gelu_pytorch_tanh"])?;
-    Ok(safetensors::Recipe {
+    Ok(safetensors::Loader {
         longest_context: LongestContext::of(fields.folder)?,
         rounds_positions: true,
         build: Box::new(move |tensors, context_tokens| {

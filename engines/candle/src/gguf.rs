@@ -17,8 +17,8 @@ use crate::device;
 use crate::failure::{build_decoder, first_line, model_failure, unsupported};
 use crate::model::{Built, Decoder};
 
-/// The instructions to load a model whose metadata was checked.
-pub struct Recipe {
+/// A loader for a model whose metadata was checked.
+pub struct Loader {
     pub longest_context: LongestContext,
     /// A tensor that candle ignores. The model is loaded anyway, and a progress message states it.
     pub ignored_tensor: Option<&'static str>,
@@ -51,23 +51,23 @@ pub fn load(
     phases: &mut Phases,
     facts: &mut Facts,
 ) -> Result<Box<dyn Decoder>, Failed> {
-    let Some(recipe_of) = architecture.gguf else {
+    let Some(loader_of) = architecture.gguf else {
         let message = format!("architecture `{}` in a GGUF: candle has no model for it", architecture.name);
         return Err(unsupported(message).hint("load the model from safetensors"));
     };
-    let recipe = recipe_of(&Metadata { folder })?;
+    let loader = loader_of(&Metadata { folder })?;
     let weights_dtype = weights_dtype(folder);
     if let Some(dtype) = load.dtype.as_deref().filter(|&dtype| dtype != weights_dtype) {
         let message =
             format!("dtype `{}`: a GGUF keeps its own dtype, `{weights_dtype}`", dtype.escape_debug());
         return Err(unsupported(message));
     }
-    let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
+    let context_tokens = loader.longest_context.context(folder, load.context_tokens)?;
     let parts = folder.parts().or_fail(FailureKind::Model)?;
     let names: HashSet<&str> = parts.iter().map(|part| part.name_in(Format::Gguf)).collect();
     let is_loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
     for tensor in folder.tensors.iter().filter(|tensor| !is_loaded(tensor)) {
-        if recipe.ignored_tensor != Some(&tensor.name) {
+        if loader.ignored_tensor != Some(&tensor.name) {
             return Err(ignored_tensor_failure(folder, tensor));
         }
         let note =
@@ -84,7 +84,7 @@ pub fn load(
     let weights_bytes = resident_bytes(folder, folder.tensors.iter().filter(is_loaded));
     device::expect_free_memory(device, weights_bytes)?;
     let decoder =
-        build_decoder(&path, device, || (recipe.build)(Source { content, reader, device, context_tokens }))?;
+        build_decoder(&path, device, || (loader.build)(Source { content, reader, device, context_tokens }))?;
 
     let parameters: u64 = parts.iter().map(Part::elements).sum();
     facts.context_tokens = Some(context_tokens);
@@ -173,7 +173,8 @@ fn weights_dtype(folder: &ModelFolder) -> String {
 
 /// The dtype to which candle rounds the activations before a product with weights of this dtype. Float matrices are widened to
 /// f32, and their activations stay in f32. The kernels for quantization blocks round to 8 bits: on the CPU to the type that ggml
-/// names for these weights, on CUDA always to `q8_1`, on Metal not at all.
+/// names for these weights, on CUDA always to `q8_1`, on Metal not at all. (candle's repacked kernel for `q8_0` on x86 rounds to
+/// `q8_k`.)
 fn compute_dtype(weights_dtype: &str, device: &Device) -> &'static str {
     match weights_dtype {
         "f32" | "f16" | "bf16" => "f32",

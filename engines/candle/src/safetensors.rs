@@ -16,7 +16,8 @@ use crate::model::{Built, Decoder};
 /// The dtypes for loaded weights.
 const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
 
-/// The names of the dtypes for hello. The first is the default on the first device.
+/// The names of the dtypes for hello. The first is the default on the first device, except for architectures with
+/// `rounds_positions`.
 pub fn dtypes() -> Vec<String> {
     let (on_gpu, rounds_positions) = (device::NAMES[0] == "cuda", false);
     let default = default_dtype(on_gpu, rounds_positions);
@@ -29,8 +30,8 @@ fn default_dtype(on_gpu: bool, rounds_positions: bool) -> &'static str {
     if on_gpu && !rounds_positions { "bf16" } else { "f32" }
 }
 
-/// The instructions to load a model whose config was checked.
-pub struct Recipe {
+/// A loader for a model whose config was checked.
+pub struct Loader {
     pub longest_context: LongestContext,
     /// Whether candle counts positions in the dtype of the weights: bf16 cannot hold 257, and f16 cannot hold 2049.
     pub rounds_positions: bool,
@@ -46,9 +47,9 @@ pub fn load(
     phases: &mut Phases,
     facts: &mut Facts,
 ) -> Result<Box<dyn Decoder>, Failed> {
-    let recipe = (architecture.safetensors)(&Fields { folder })?;
-    let (name, dtype) = dtype(load.dtype.as_deref(), device.is_cuda(), architecture, &recipe)?;
-    let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
+    let loader = (architecture.safetensors)(&Fields { folder })?;
+    let (name, dtype) = dtype(load.dtype.as_deref(), device.is_cuda(), architecture, &loader)?;
+    let context_tokens = loader.longest_context.context(folder, load.context_tokens)?;
     let parts = folder.parts().or_fail(FailureKind::Model)?;
     expect_floats(folder)?;
     folder.refuse_second_output_matrix().or_fail(FailureKind::Model)?;
@@ -59,7 +60,7 @@ pub fn load(
     let parameters: u64 = parts.iter().map(Part::elements).sum();
     let weights_bytes = parameters * dtype.size_in_bytes() as u64;
     device::expect_free_memory(device, weights_bytes)?;
-    let decoder = build_decoder(&folder.path, device, || (recipe.build)(tensors, context_tokens as usize))?;
+    let decoder = build_decoder(&folder.path, device, || (loader.build)(tensors, context_tokens as usize))?;
 
     facts.context_tokens = Some(context_tokens);
     facts.parameters = Some(parameters);
@@ -75,9 +76,9 @@ fn dtype(
     name: Option<&str>,
     on_gpu: bool,
     architecture: &Architecture,
-    recipe: &Recipe,
+    loader: &Loader,
 ) -> Result<(&'static str, DType), Failed> {
-    let name = name.unwrap_or(default_dtype(on_gpu, recipe.rounds_positions));
+    let name = name.unwrap_or(default_dtype(on_gpu, loader.rounds_positions));
     let Some(&(name, dtype)) = DTYPES.iter().find(|(known, _)| *known == name) else {
         let known = DTYPES.map(|(known, _)| known).join("`, `");
         return Err(unsupported(format!(
@@ -85,7 +86,7 @@ fn dtype(
             name.escape_debug()
         )));
     };
-    if recipe.rounds_positions && dtype != DType::F32 {
+    if loader.rounds_positions && dtype != DType::F32 {
         let message =
             format!("dtype `{name}`: candle rounds the positions of {} in this dtype", architecture.name);
         return Err(unsupported(message).hint("--dtype f32"));

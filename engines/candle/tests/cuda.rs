@@ -1,4 +1,4 @@
-//! Tests `candle-cuda` on a machine without a GPU: the program runs with stand-ins for CUDA's libraries that count calls
+//! Tests `candle-cuda` on a machine without a GPU: the program runs with stand-ins for CUDA's libraries, which count calls
 //! and compute nothing. The tests cover the facts of a load, the refusals, and the launches per token, never a GPU's answers.
 //! Only scripts/check-cuda runs them, in a separate target directory: Cargo.toml has the reason.
 

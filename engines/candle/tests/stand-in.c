@@ -1,8 +1,8 @@
 /* The functions of CUDA's driver, cuBLAS and cuRAND that candle calls for a llama, without a GPU. Memory is host memory,
- * and copies are executed. Kernels and products are counted and not computed, so every logit is zero. tests/cuda.rs adds a refusing
- * function for every other name that the program links. Environment variables: STAND_IN_GPUS, STAND_IN_CAPABILITY (90),
- * STAND_IN_FREE (stated free bytes), STAND_IN_AVAILABLE (bytes that can be allocated), STAND_IN_COUNTS (a file, written at
- * the end). */
+ * and copies are executed. Kernels and products are counted and not computed, so every logit is zero. tests/cuda.rs adds a
+ * refusing function for every other name that the program links. Environment variables: STAND_IN_GPUS (the number of GPUs),
+ * STAND_IN_CAPABILITY (90), STAND_IN_FREE (stated free bytes), STAND_IN_AVAILABLE (bytes that can be allocated),
+ * STAND_IN_COUNTS (a file, written at the end). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@ from support import CONFIG, EMBEDDED, generate, load, random_weights, write_fold
 import torch
 
 import fast
-from fast_checkpoint import ARCHITECTURES
+from fast_checkpoint import ARCHITECTURES, read_shape
 from engine_kit import Failed, Job, Sampler, Tokens
 from fast_support import CONFIGS, FAST, load_hugging_face, write_model
 
@@ -137,6 +137,10 @@ class Requests(unittest.TestCase):
         window = {"model_type": "mistral", "sliding_window": 50}
         self.assertIn("sliding window is 50", self.failure("unsupported", window))
         self.assertEqual(self.load(window, context_tokens=50).facts()["context_tokens"], 50)
+        # A null in Mistral's config means no window, and a missing field the window of the first version, 4096.
+        later_version = {"model_type": "mistral", "sliding_window": None}
+        self.assertIsNone(read_shape({**CONFIG, **later_version}).window)
+        self.assertEqual(read_shape({**CONFIG, "model_type": "mistral"}).window, 4096)
         with self.assertRaises(Failed) as caught:
             generate(self.load(), [IDS], 4, use_cache=False)
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
