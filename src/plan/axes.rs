@@ -36,7 +36,6 @@ pub struct AxisValues {
 pub struct Point {
     pub prompt_tokens: u32,
     pub new_tokens: u32,
-    pub depth: u32,
     pub shape: Shape,
 }
 
@@ -44,6 +43,9 @@ pub struct Point {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Shape {
+    /// The tokens of the prompt that are there for a deep cache; they are a part of its length.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub depth: u32,
     #[serde(skip_serializing_if = "is_one")]
     pub batch: u32,
     #[serde(skip_serializing_if = "Clone::clone")]
@@ -55,8 +57,12 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { batch: 1, use_cache: true, padding: None }
+        Self { depth: 0, batch: 1, use_cache: true, padding: None }
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn is_one(number: &u32) -> bool {
@@ -69,18 +75,18 @@ impl<'a> Axes<'a> {
         Self { prompt_tokens, new_tokens, depth: &[], batch: &[], use_cache: &[], padding: &[] }
     }
 
-    /// These axes, with the values that the user set.
-    pub fn with(self, set: &'a AxisValues) -> Self {
+    /// These axes, with the values of `set` where it has some.
+    pub fn with(self, set: Axes<'a>) -> Self {
         fn pick<'a, T>(set: &'a [T], own: &'a [T]) -> &'a [T] {
             if set.is_empty() { own } else { set }
         }
         Self {
-            prompt_tokens: pick(&set.prompt_tokens, self.prompt_tokens),
-            new_tokens: pick(&set.new_tokens, self.new_tokens),
-            depth: pick(&set.depth, self.depth),
-            batch: pick(&set.batch, self.batch),
-            use_cache: pick(&set.use_cache, self.use_cache),
-            padding: pick(&set.padding, self.padding),
+            prompt_tokens: pick(set.prompt_tokens, self.prompt_tokens),
+            new_tokens: pick(set.new_tokens, self.new_tokens),
+            depth: pick(set.depth, self.depth),
+            batch: pick(set.batch, self.batch),
+            use_cache: pick(set.use_cache, self.use_cache),
+            padding: pick(set.padding, self.padding),
         }
     }
 
@@ -94,8 +100,8 @@ impl<'a> Axes<'a> {
                         for &use_cache in or(self.use_cache, &[true]) {
                             let paddings: Vec<_> = self.padding.iter().copied().map(Some).collect();
                             for &padding in or(&paddings, &[None]) {
-                                let shape = Shape { batch, use_cache, padding };
-                                points.push(Point { prompt_tokens, new_tokens, depth, shape });
+                                let shape = Shape { depth, batch, use_cache, padding };
+                                points.push(Point { prompt_tokens, new_tokens, shape });
                             }
                         }
                     }
@@ -105,20 +111,57 @@ impl<'a> Axes<'a> {
         points
     }
 
+    /// The values of all axes: `prompt tokens: 16, 128; new tokens: 1`.
+    pub fn describe(self) -> String {
+        fn list<T: ToString>(values: &[T]) -> String {
+            values.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+        }
+        let caches: Vec<_> = self.use_cache.iter().map(|&it| if it { "on" } else { "off" }).collect();
+        let paddings: Vec<_> = self.padding.iter().copied().map(padding_name).collect();
+        let axes = [
+            ("prompt tokens", list(self.prompt_tokens)),
+            ("new tokens", list(self.new_tokens)),
+            ("depth", list(self.depth)),
+            ("batch", list(self.batch)),
+            ("cache", list(&caches)),
+            ("padding", list(&paddings)),
+        ];
+        let axes = axes.into_iter().filter(|(_, values)| !values.is_empty());
+        axes.map(|(axis, values)| format!("{axis}: {values}")).collect::<Vec<_>>().join("; ")
+    }
+
     /// The values of a point that vary, as a workload's label names them: `128`, `batch 4`, `cache off left`.
     pub fn words_of(self, point: &Point) -> Vec<String> {
-        let Point { prompt_tokens, new_tokens, depth, shape } = point;
+        let Point { prompt_tokens, new_tokens, shape } = point;
         let cache = if shape.use_cache { "on" } else { "off" };
         let padding = shape.padding.map(padding_name).unwrap_or_default();
         let words = [
             (self.prompt_tokens.len(), prompt_tokens.to_string()),
             (self.new_tokens.len(), format!("new {new_tokens}")),
-            (self.depth.len(), format!("depth {depth}")),
+            (self.depth.len(), format!("depth {}", shape.depth)),
             (self.batch.len(), format!("batch {}", shape.batch)),
             (self.use_cache.len(), format!("cache {cache}")),
             (self.padding.len(), padding.to_string()),
         ];
         words.into_iter().filter(|(values, _)| *values > 1).map(|(_, word)| word).collect()
+    }
+}
+
+impl AxisValues {
+    #[cfg(test)]
+    pub fn with_new_tokens(new_tokens: u32) -> Self {
+        Self { new_tokens: vec![new_tokens], ..Self::default() }
+    }
+
+    pub fn axes(&self) -> Axes<'_> {
+        Axes {
+            prompt_tokens: &self.prompt_tokens,
+            new_tokens: &self.new_tokens,
+            depth: &self.depth,
+            batch: &self.batch,
+            use_cache: &self.use_cache,
+            padding: &self.padding,
+        }
     }
 }
 
@@ -161,14 +204,17 @@ mod tests {
         };
         let labels: Vec<String> = axes.points().iter().map(|it| axes.words_of(it).join(" ")).collect();
         assert_eq!(labels.len(), 8);
-        assert_eq!((labels[0].as_str(), labels[7].as_str()), ("new 8 cache on left", "new 16 cache off packed"));
+        assert_eq!(
+            (labels[0].as_str(), labels[7].as_str()),
+            ("new 8 cache on left", "new 16 cache off packed")
+        );
         assert!(axes.points().iter().all(|it| it.shape.batch == 4 && it.prompt_tokens == 32));
     }
 
     #[test]
     fn values_of_the_user_replace_those_of_the_scenario() {
         let set = AxisValues { prompt_tokens: vec![7], batch: vec![1, 2], ..AxisValues::default() };
-        let axes = Axes::of(&[16, 128], &[1]).with(&set);
+        let axes = Axes::of(&[16, 128], &[1]).with(set.axes());
         let points: Vec<_> = axes.points().iter().map(|it| (it.prompt_tokens, it.shape.batch)).collect();
         assert_eq!(points, [(7, 1), (7, 2)]);
     }
@@ -183,7 +229,7 @@ mod tests {
     #[test]
     fn a_default_shape_is_not_stored() {
         assert_eq!(serde_json::to_string(&Shape::default()).unwrap(), "{}");
-        let shape = Shape { batch: 2, use_cache: false, padding: Some(Padding::Right) };
+        let shape = Shape { depth: 0, batch: 2, use_cache: false, padding: Some(Padding::Right) };
         let stored = serde_json::to_string(&shape).unwrap();
         assert_eq!(stored, r#"{"batch":2,"use_cache":false,"padding":"right"}"#);
         assert_eq!(serde_json::from_str::<Shape>(&stored).unwrap(), shape);
