@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn denied_access_has_the_command_that_grants_it() {
+    fn the_error_about_denied_access_has_the_command_that_grants_access() {
         let hint = |errno: i32| {
             access_hint(&std::io::Error::from_raw_os_error(errno), Path::new("/a b/engine"), "u+x")
         };

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_commas() {
+    fn counts_above_999_have_commas() {
         assert_eq!([7, 128, 1151, 1_406_000].map(with_commas), ["7", "128", "1,151", "1,406,000"]);
     }
 

@@ -56,8 +56,8 @@ def _quantize_to_int8(network, device, dtype, for_compiler):
 
 
 class DynamicLinear(torch.ao.nn.quantized.dynamic.Linear):
-    """PyTorch's own int8 product, with a scale for each token. PyTorch's operator has one scale for the activations of all
-    tokens. A large number in one token would round small numbers of other tokens to zero. Here each token's row is
+    """Adds a scale for each token to PyTorch's int8 product, which has only one scale for the activations of all tokens.
+    With one scale, a large number in one token would round small numbers of other tokens to zero. Here each token's row is
     divided by its largest number, and the result is multiplied by that number."""
 
     def __init__(self, *args, **kwargs):

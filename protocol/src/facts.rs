@@ -82,6 +82,7 @@ pub struct Capabilities {
     pub ignore_eos: IgnoreEos,
     pub sampling: bool,
     pub score: bool,
+    /// Whether the engine answers the request `facts`.
     pub facts: bool,
 }
 
@@ -215,6 +216,7 @@ pub struct Sequence {
     pub chunks: Option<Vec<Chunk>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u32>,
+    /// The source of `output_tokens`: `usage`, `retokenised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count_source: Option<String>,
     pub finish: Finish,

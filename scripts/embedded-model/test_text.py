@@ -14,7 +14,7 @@ class Text(unittest.TestCase):
         self.assertEqual(first, "\n\n".join(documents(TRAIN_SEED, 50_000)).encode())
         self.assertEqual(hashlib.sha256(first).hexdigest(), "3e5757a63602dac50a3c802c0ede2814e6abc7dc9192e2d4436edf368e474885")
 
-    def test_the_generator_of_choices_gives_its_known_numbers(self):
+    def test_a_draw_gives_the_known_random_numbers_of_its_key(self):
         d = Draw(1, 2)
         self.assertEqual([d.below(1000) for _ in range(6)], [64, 916, 411, 261, 457, 844])
 
@@ -34,7 +34,7 @@ class Text(unittest.TestCase):
                 self.assertNotRegex(text, r"\n\n|  |\{|\}|None|<")
                 self.assertNotRegex(text, r"\b[Aa] [aeio][a-z]")
 
-    def test_a_shed_counts_right(self):
+    def test_the_count_in_a_document_of_kind_shed_is_right(self):
         shed = dict((kind.__name__, kind) for kind, _ in KINDS)["shed"]
         for i in range(50):
             text = shed(Draw(3, i))
@@ -43,7 +43,7 @@ class Text(unittest.TestCase):
             self.assertIn(f"counted {total} things", text)
             self.assertTrue(counted_lines)
 
-    def test_a_bill_adds_up(self):
+    def test_the_sums_in_a_document_of_kind_shop_are_right(self):
         shop = dict((kind.__name__, kind) for kind, _ in KINDS)["shop"]
         for i in range(50):
             text = shop(Draw(4, i))
@@ -55,7 +55,7 @@ class Text(unittest.TestCase):
 
 
 class English(unittest.TestCase):
-    def test_plurals_articles_and_lists(self):
+    def test_plurals_articles_and_lists_are_correct_english(self):
         self.assertEqual([plural(n) for n in ("box", "knife", "berry", "key", "loaf of bread", "box of figs")],
                          ["boxes", "knives", "berries", "keys", "loaves of bread", "boxes of figs"])
         self.assertEqual((a("owl"), a("hen")), ("an owl", "a hen"))

@@ -41,7 +41,7 @@ class Program(NamedTuple):
     build: dict
     """From the manifest: a cargo package, or a command."""
     has_kernels: bool = False
-    """Whether it has kernels, which are compiled for one compute capability."""
+    """Whether the program has kernels, which are compiled for one compute capability."""
 
 
 class Missing(Exception):

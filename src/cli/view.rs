@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_joined_with_commas_and_or() {
+    fn a_list_of_names_has_commas_and_an_or_before_the_last() {
         let joined = [any_of(&["a"]), any_of(&["a", "b"]), any_of(&["a", "b", "c"])];
         assert_eq!(joined, ["a", "a or b", "a, b or c"]);
     }

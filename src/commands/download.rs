@@ -34,7 +34,7 @@ pub fn model(name: Option<&str>, arguments: &RunArgs) -> Result<Model> {
     models::model(Some(name))
 }
 
-/// Fetches the files that an engine needs, or those that match the patterns, and returns their folder.
+/// Fetches the files that an engine needs, or the files that match the patterns, and returns their folder.
 pub fn fetch(repository: &Repository, files: &[String]) -> Result<PathBuf> {
     let settings = Settings::from_environment()?;
     // Ctrl-C must work here even when the parent process ignores it.

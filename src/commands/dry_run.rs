@@ -282,7 +282,7 @@ struct EarlierTimes {
 }
 
 impl EarlierTimes {
-    /// The times of later records replace those of earlier ones.
+    /// The times of all records. Times of later records replace times of earlier records.
     fn of(history: &[RunRecord]) -> Self {
         let mut times =
             Self { launches: BTreeMap::new(), requests: BTreeMap::new(), scores: BTreeMap::new() };

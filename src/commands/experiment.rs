@@ -92,7 +92,7 @@ impl<'a> ResolvedRun<'a> {
         self.resolved.without_set_up()
     }
 
-    /// Builds engines and sets them up as far as allowed, and hashes the models' weights. An engine that cannot run is a
+    /// Builds and sets up engines as far as allowed, and hashes the models' weights. An engine that cannot run is a
     /// candidate with the reason why.
     pub fn make_ready(self) -> Result<ReadyRun<'a>> {
         let display = if self.arguments.debug { Display::Steps } else { Display::of_stderr() };

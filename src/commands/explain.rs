@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_is_the_record_if_it_names_one() {
+    fn the_last_argument_of_explain_is_the_record_if_a_record_has_this_name() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("record").display().to_string();
         std::fs::write(&file, "").unwrap();

@@ -103,10 +103,10 @@ pub struct MetricsArgs {
     pub names: Vec<String>,
 }
 
-/// A value of reports, and what it is.
+/// A value of reports, with its explanation.
 struct Explained {
     name: String,
-    /// The title of its column, if it has one.
+    /// The title of the value's column, if the value has a column.
     title: Option<&'static str>,
     unit: &'static str,
     about: String,

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_no_width() {
+    fn output_into_a_file_has_no_terminal_width() {
         assert_eq!(size_of(std::fs::File::open("/dev/null").unwrap()), None);
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_accepts_what_it_lists_and_all_that_it_says_nothing_about() {
+    fn an_engine_accepts_the_values_that_it_lists_and_all_values_of_a_setting_that_it_does_not_list() {
         let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         let cpu = LoadValues {
             devices: list(&["cpu"]),

@@ -38,7 +38,7 @@ pub struct Manifest {
     /// By device family (`cuda` for `cuda:1` too): the families with another program or further needs.
     #[serde(default)]
     pub devices: BTreeMap<String, DeviceSettings>,
-    /// The values that its `load` accepts. Its `hello` lists the same values.
+    /// The values that the engine's `load` accepts. Its `hello` lists the same values.
     #[serde(default)]
     pub load: LoadValues,
     #[serde(default)]
@@ -213,12 +213,12 @@ impl Engine {
         }
     }
 
-    /// The folder of its Python environment, if it has one.
+    /// The folder of the engine's Python environment, if the engine has one.
     pub fn environment(&self) -> Option<Result<PathBuf>> {
         Some(paths::environment(self.environment_name(), &self.definition()?))
     }
 
-    /// The Python of its worker, if it has one.
+    /// The Python of the engine's worker, if the engine has one.
     pub fn python(&self) -> Option<Result<Python>> {
         Some(paths::python(&self.manifest.name, self.environment_name(), &self.definition()?))
     }
@@ -231,19 +231,20 @@ impl Engine {
         }
     }
 
-    /// All texts that define its environment, joined. Another definition makes another environment.
+    /// All texts that define the engine's environment, joined. Another definition makes another environment.
     fn definition(&self) -> Option<String> {
         let build_files = self.build_files.iter().map(|(_, text)| text.as_str());
         Some(std::iter::once(self.requirements.as_deref()?).chain(build_files).collect())
     }
 
-    /// Its own name, or the name of its shared environment.
+    /// The name of the environment: the name of the engine, or the name of a shared environment.
     pub fn environment_name(&self) -> &str {
         let environment = self.manifest.environment.as_ref();
         environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)
     }
 
-    /// The presets to measure besides the default one, without those of a suite and those with the default one's settings.
+    /// The presets to measure besides the default preset. Presets of a suite are left out, and presets with the settings of the
+    /// default.
     pub fn other_presets(&self) -> impl Iterator<Item = &String> {
         let presets = &self.manifest.presets;
         let default = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();
@@ -288,7 +289,7 @@ impl Engine {
         })
     }
 
-    /// The rows of one of its suites, as `-e` takes them. Compared rows are next to each other.
+    /// The rows of one of the engine's suites, as `-e` takes them. Compared rows are next to each other.
     pub fn rows_of(&self, suite: &str) -> Vec<String> {
         let name = &self.manifest.name;
         let row = |preset: &String| match preset == DEFAULT_PRESET {

@@ -28,15 +28,15 @@ pub struct Candidate {
     pub options: Map<String, Value>,
     /// The dtype to load, unless the command line names one.
     pub dtype: Option<String>,
-    /// The preset that this one is compared with.
+    /// The preset that the preset of this candidate is compared with.
     pub against: Option<PresetComparison>,
     /// The start on every device that is not in `devices`.
     pub default_start: Start,
     /// The starts on the device families that the manifest names.
     pub devices: BTreeMap<String, Start>,
-    /// No other engine is resident while this one is measured.
+    /// No other engine is resident while this engine is measured.
     pub alone: bool,
-    /// The values that its `load` accepts.
+    /// The values that the engine's `load` accepts.
     pub load: LoadValues,
     /// The reason if the engine does not support the command line at all.
     pub unsupported: Option<Unavailable>,
@@ -95,7 +95,7 @@ pub enum State {
     Ready(PathBuf),
     NotBuilt,
     NoEnvironment,
-    /// It cannot run here, and no set-up by this program changes that.
+    /// The engine cannot run here, and no set-up by this program changes that.
     Never(Unavailable),
 }
 
@@ -107,7 +107,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Reads the manifests of the checkout or, without one, those from build time.
+    /// Reads the manifests of the checkout or, without a checkout, the manifests from build time.
     pub fn open() -> Result<Self> {
         let root = paths::checkout();
         let engines = match &root {
@@ -192,7 +192,7 @@ impl Registry {
         self.engines.iter().find(|it| it.manifest.name == name || it.manifest.binary == name)
     }
 
-    /// A notice for each of these engines whose worker runs in another Python than that of its pinned environment.
+    /// A notice for each of these engines whose worker runs in another Python than the one of its pinned environment.
     pub fn own_python_notices<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let engines = names.filter_map(|name| self.named(name));
         let engines: BTreeMap<&str, &Engine> = engines.map(|it| (it.manifest.name.as_str(), it)).collect();

@@ -48,7 +48,7 @@ pub struct Cache {
     /// `Data`, `Instruction`, `Unified`.
     pub kind: String,
     pub size_bytes: u64,
-    /// The number of logical cores that share it.
+    /// The number of logical cores that share the cache.
     pub shared_by: u32,
 }
 
@@ -228,7 +228,7 @@ processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
 processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";
 
     #[test]
-    fn threads_of_one_core_are_logical_cores_and_one_physical_core() {
+    fn two_threads_of_one_core_count_as_two_logical_cores_and_one_physical_core() {
         let cpu = parse_cpuinfo(X86);
         assert_eq!((cpu.logical_cores, cpu.physical_cores), (Some(3), Some(2)));
         assert_eq!(cpu.model.as_deref(), Some("AMD EPYC"));

@@ -145,7 +145,7 @@ mod tests {
     /// The child process of the next test. Two threads besides the main one work until each has used its CPU time. Then the
     /// threads wait for the end of stdin.
     #[test]
-    fn two_threads_are_busy_if_the_next_test_requests_it() {
+    fn this_process_keeps_two_threads_busy_if_the_next_test_starts_it() {
         if std::env::var_os(CHILD_VARIABLE).is_none() {
             return;
         }
@@ -167,8 +167,10 @@ mod tests {
     fn cpu_time_adds_up_threads_that_are_busy_at_once() {
         #[expect(clippy::disallowed_methods, reason = "a child with two threads, ended by the test")]
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "machine::cpu_time::tests::two_threads_are_busy_if_the_next_test_requests_it"]);
+        command.args([
+            "--exact",
+            "machine::cpu_time::tests::this_process_keeps_two_threads_busy_if_the_next_test_starts_it",
+        ]);
         command.arg("--nocapture").env(CHILD_VARIABLE, "1");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -17,7 +17,7 @@ const POWERCAP: &str = "/sys/class/powercap";
 pub struct ListedCounter {
     /// `package-0`, `package-0 dram`, `gpu-0`.
     pub name: String,
-    /// The reason why it cannot be read, if any.
+    /// The reason why the counter cannot be read, if any.
     #[serde(default)]
     pub trouble: Option<String>,
 }

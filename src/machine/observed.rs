@@ -40,10 +40,10 @@ pub struct GpuPass {
     /// Absent without such samples, or if the device does not report it (a part of a GPU does not).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
-    /// The mean share of time in which its memory was read or written, over the same samples.
+    /// The mean share of time in which the device's memory was read or written, over the samples of `utilisation_percent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_utilisation_percent: Option<u32>,
-    /// The mean over the same samples.
+    /// The mean power over the samples of `utilisation_percent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
     #[serde(alias = "looks")]

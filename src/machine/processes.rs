@@ -68,7 +68,7 @@ pub struct Mark {
     /// The name and the value of the environment's entry.
     name: &'static str,
     value: String,
-    /// The limit has these bits where `mask` has ones: the upper half identifies the run, the lower half the launch.
+    /// The bits of the limit where `mask` has ones: the upper half identifies the run, the lower half the launch.
     limit: u64,
     mask: u64,
 }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_matches_only_a_complete_environment_entry() {
+    fn a_process_has_a_mark_only_if_a_whole_environment_entry_matches() {
         let environment = b"A=1\0RUN=abc\0B=RUN=abcd\0";
         assert!(has_entry(environment, "RUN", "abc"));
         assert!(!has_entry(environment, "RUN", "ab"));

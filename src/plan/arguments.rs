@@ -72,7 +72,7 @@ impl Plan {
         is_of_scenario.then(|| words.join(" "))
     }
 
-    /// The reference, if it is one of these rows and not the default among them.
+    /// The reference, if it is one of these rows and not the default reference of these rows.
     fn reference_argument(&self, rows: &[&Configuration]) -> Option<String> {
         let name = |row: &&&Configuration| engine_name(&row.engine, row.preset.as_deref());
         let reference = rows.iter().find(|row| name(row) == self.reference)?;

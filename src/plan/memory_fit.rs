@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_or_a_machine_of_unknown_size_is_measured() {
+    fn a_precision_is_not_left_out_if_the_size_of_the_model_or_of_the_memory_is_unknown() {
         let mut unknown = plan(1);
         unknown.configurations.iter_mut().for_each(|it| it.model.sizes = None);
         let small = Machine { memory_bytes: Some(1), ..Machine::default() };

@@ -156,7 +156,7 @@ pub enum Role {
     Verifier,
 }
 
-/// The JSON of a `Role`, in current words and in those of record version 3. The tag of an enum cannot have an alias.
+/// The JSON of a `Role`, in current words and in the words of record version 3. The tag of an enum cannot have an alias.
 #[derive(Deserialize)]
 struct RoleFields {
     #[serde(alias = "what")]
@@ -180,7 +180,7 @@ impl TryFrom<RoleFields> for Role {
 /// An engine with all its settings, on one model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The name of its row: unique in the plan.
+    /// The name of the configuration's row: unique in the plan.
     pub label: String,
     pub engine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,7 +206,7 @@ pub struct Configuration {
     /// Whether the engine needs a memory group of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
-    /// The outputs of the other engines on its model are compared with its answers.
+    /// This engine is the verifier of its model: the outputs of other engines are compared with its answers.
     #[serde(default, alias = "vouches", skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
     /// Another preset of the same engine that the manifest compares this preset with, in addition to the reference.
@@ -393,8 +393,8 @@ impl Plan {
 }
 
 impl Configuration {
-    /// The argument of `-e` that selects it, quoted for a shell: the program's path if the user gave a path, or else the names
-    /// of engine and preset.
+    /// The argument of `-e` that selects the configuration, quoted for a shell: the program's path if the user gave a path, or
+    /// else the names of engine and preset.
     pub fn engine_argument(&self) -> String {
         let program = self.command.first().map(Path::new);
         // Only an engine with a manifest has presets.

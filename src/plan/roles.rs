@@ -146,7 +146,7 @@ impl Plan {
         references.into_iter().max_by_key(rank).map(|(index, _)| index)
     }
 
-    /// The label of the reference if all configurations have the same one; otherwise `Plan::reference`.
+    /// The label of the reference if all configurations have the same reference; otherwise `Plan::reference`.
     pub fn reference_label(&self) -> &str {
         let references: BTreeSet<usize> =
             self.row_indices().filter_map(|row| self.reference_of(row)).collect();

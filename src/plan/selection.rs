@@ -40,7 +40,7 @@ pub struct Resolved<'a> {
     registry: &'a Registry,
     verifier: Verifier<'a>,
     pub engines: Vec<FoundEngine<'a>>,
-    /// Its candidates are as before set-up, and its `verifier` is not set yet.
+    /// The selection with its candidates as before set-up. `verifier` is not set yet.
     selection: Selection,
 }
 

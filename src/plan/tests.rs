@@ -35,7 +35,7 @@ fn lists_make_the_cross_product_and_labels_show_the_differences() {
 }
 
 #[test]
-fn the_labels_of_a_selection_are_those_of_its_plan() {
+fn a_selection_and_its_plan_have_the_same_labels() {
     let mut selection = selection();
     // Two engines have the same name.
     selection.candidates.push(selection.candidates[0].clone());
@@ -97,7 +97,7 @@ fn every_block_launches_each_configuration_once_and_none_is_always_first() {
 }
 
 #[test]
-fn the_reference_is_named_by_its_label_where_it_is_the_only_one() {
+fn a_reference_of_all_rows_is_named_by_its_label() {
     let mut selection = selection();
     assert_eq!(Plan::new(&selection).reference_label(), "a", "a row for each number of threads");
     selection.candidates.truncate(1);
@@ -134,7 +134,7 @@ fn the_same_engine_twice_gets_two_labels() {
 }
 
 #[test]
-fn settings_of_the_command_line_reach_decode_but_load_keeps_one_round() {
+fn command_line_settings_apply_to_decode_and_load_keeps_one_round() {
     let mut selection = selection();
     (selection.prompt, selection.rounds) = (Some("Hello".into()), Some(7));
     selection.axes = AxisValues::with_new_tokens(9);

@@ -145,7 +145,7 @@ pub struct Sample {
     /// A digest of the ids that the recipe gives: without the nonce of the run. Absent if it is `prompt_hash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe_hash: Option<String>,
-    /// The verifier's next token, if it depends on the first half of this prompt.
+    /// The verifier's next token, if this token depends on the first half of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NextToken>,
     /// The time of sending, since the start of the process.
@@ -334,7 +334,7 @@ pub struct ReferenceAnswers {
     pub model: String,
     /// The name and version of the engine that answered.
     pub by: String,
-    /// For each sequence in `HeldOut::sequences`, the same as `Scored::logprobs`.
+    /// The log-probabilities of each sequence in `HeldOut::sequences`, as in `Scored::logprobs`.
     pub logprobs: Vec<Vec<Option<f64>>>,
     pub continued: Vec<u32>,
 }

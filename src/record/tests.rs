@@ -90,7 +90,7 @@ fn a_record_cut_off_anywhere_loses_at_most_its_last_entry() {
 }
 
 #[test]
-fn names_of_version_3_are_read_as_those_of_version_4() {
+fn a_record_of_version_3_is_read_with_the_names_of_version_4() {
     let old = [
         r#"{"entry":"launch","launch":1,"configuration":0,"block":0,"proves":true,"pid":7}"#,
         r#"{"entry":"warm_up","launch":1,"case":2,"requests":3,"ended_by":"asked"}"#,
@@ -221,7 +221,7 @@ fn an_invalid_index_in_the_plan_is_an_error_with_its_field() {
 }
 
 #[test]
-fn a_failure_may_name_a_launch_that_has_no_entry() {
+fn a_failure_of_a_launch_that_was_not_recorded_is_read() {
     let mut all = entries()[..2].to_vec();
     all.push(Entry::Failure(Failure { launch: Some(77), case: Some(0), ..Failure::default() }));
     assert_eq!(RunRecord::parse(lines(&all).as_slice()).unwrap().failures.len(), 1);

@@ -16,7 +16,7 @@ use stats::StoppedBy;
 
 /// The largest width of a model or a list of GPUs, in columns. JSON has the full text.
 const MAX_MODEL_WIDTH: usize = 40;
-/// The same for a version, device or dtype.
+/// The largest width of a version, device or dtype, in columns.
 const MAX_WORD_WIDTH: usize = 24;
 
 /// The lines of the caption: what ran, how often, where.

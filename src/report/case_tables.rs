@@ -30,7 +30,7 @@ impl<'a, T> Cases<'a, T> {
     /// The table: the case, the name of the engine, then the cells of `cells`.
     fn table(&self, layout: Layout, values: Vec<Column>, cells: impl Fn(&T) -> Vec<String>) -> Table {
         // The table has no columns for the options that vary, so they are part of the engine's name.
-        let layout = Layout { factor_columns: false, ..layout };
+        let layout = Layout { columns_of_varying_options: false, ..layout };
         let labels = Labels::of(self.report, layout);
         let line = |(row, shown): &(&Row, &T)| {
             let engine = labels.short(&name_of(&row.engine, layout));
@@ -169,7 +169,7 @@ impl<'a> WallTimeTable<'a> {
     }
 
     pub fn sections(&self, layout: Layout) -> [Section; 2] {
-        let labels = Labels::of(self.cases.report, Layout { factor_columns: false, ..layout });
+        let labels = Labels::of(self.cases.report, Layout { columns_of_varying_options: false, ..layout });
         let rest =
             format!("{REMAINDER_TITLE}: time that neither the engine nor the orchestrator assigns to a part");
         let mut notes =

@@ -91,7 +91,7 @@ pub struct Layout {
     /// The largest width of a name. A longer name is shortened, and its full text is below the table.
     pub max_label: usize,
     /// Whether the options that vary have columns of their own; otherwise they are part of the engine's name.
-    pub factor_columns: bool,
+    pub columns_of_varying_options: bool,
     /// The largest width of a case, version, device or dtype. A longer text is shortened.
     pub max_word: usize,
     /// The number of spaces between columns.
@@ -195,9 +195,9 @@ pub enum Keep {
 pub enum Overflow {
     Kept,
     Shortened,
-    /// Broken into lines that fit beside the columns before it; the columns after it are not counted.
+    /// Broken into lines that fit beside the previous columns; later columns are not counted.
     Wrapped,
-    /// In a table that is too wide, the cells stand below those of the column before it.
+    /// In a table that is too wide, the cells stand below the cells of the previous column.
     Stacked,
 }
 

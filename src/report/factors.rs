@@ -1,6 +1,6 @@
-//! Factors: the options and facts that may differ between rows, apart from the engine. A factor that the plan varied is a
-//! column, or part of the engine's name where the column does not fit. A fact that engines report differently is a column too.
-//! The caption has all other facts.
+//! Factors. A factor is an option or a fact that may differ between rows, apart from the engine: model, version, device, dtype,
+//! threads. A factor that the plan varied is a column, or part of the engine's name where the column does not fit. A fact that
+//! engines report differently is a column too. The caption has all other facts.
 
 use super::rows::{Dtype, Engine, Row};
 use crate::machine::Device;

@@ -80,8 +80,9 @@ impl<'a> Grid<'a> {
             let name = |engine: &Engine| labels.short(&name_of(engine, layout));
             self.add_name_column(Column::named("engine"), |row| name(&row.engine), name);
         }
-        for factor in
-            FACTORS.iter().filter(|factor| layout.factor_columns && factor.requests_differ(report.engines()))
+        for factor in FACTORS
+            .iter()
+            .filter(|factor| layout.columns_of_varying_options && factor.requests_differ(report.engines()))
         {
             let of_failed = |engine: &Engine| match factor.id {
                 FactorId::Model => labels.short(&engine.model),
@@ -103,7 +104,7 @@ impl<'a> Grid<'a> {
         let report = self.report;
         for factor in FACTORS.iter().filter(|factor| layout.version_column || factor.id != FactorId::Version)
         {
-            let is_name = layout.factor_columns && factor.requests_differ(report.engines());
+            let is_name = layout.columns_of_varying_options && factor.requests_differ(report.engines());
             if factor.reports_differ(&report.rows) && !is_name {
                 let reported = |row: &Row| (factor.reported)(&row.engine).unwrap_or_else(|| "?".into());
                 let is_text = factor.id != FactorId::Threads;

@@ -13,14 +13,15 @@ pub struct Labels(pub Vec<(String, String)>);
 
 /// The name of an engine in a table. Together with the columns of factors, it identifies the configuration.
 pub fn name_of(engine: &Engine, layout: Layout) -> String {
-    if layout.factor_columns { engine.name.clone() } else { engine.label.clone() }
+    if layout.columns_of_varying_options { engine.name.clone() } else { engine.label.clone() }
 }
 
 impl Labels {
     /// The short forms for this layout. A model has a short form where models have a column.
     pub fn of(report: &Report, layout: Layout) -> Self {
         let longest = layout.max_label;
-        let models = report.engines().filter(|_| layout.factor_columns).map(|engine| engine.model.clone());
+        let models =
+            report.engines().filter(|_| layout.columns_of_varying_options).map(|engine| engine.model.clone());
         let name = |engine| name_of(engine, layout);
         let mut labels: Vec<(String, String)> = Vec::new();
         for full in report.engines().map(name).chain(models).filter(|name| width(name) > longest) {

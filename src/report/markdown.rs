@@ -13,7 +13,7 @@ pub const FORMAT: Format = Format {
 };
 
 const LAYOUT: Layout =
-    Layout { version_column: true, max_label: 40, factor_columns: true, max_word: 24, gap: 0 };
+    Layout { version_column: true, max_label: 40, columns_of_varying_options: true, max_word: 24, gap: 0 };
 
 fn render(content: &dyn Content) -> Vec<u8> {
     let document = content.document(&|_| LAYOUT);

@@ -129,7 +129,7 @@ pub fn compared_in<'a>(pairs: &'a [PairVerdict], row: &Row, against: &Row) -> Op
 /// The largest deviation of a ratio from the ratio of the shown values that needs no explanation.
 const MAX_QUOTIENT_ERROR: f64 = 0.02;
 
-/// Whether the ratio is that of the values of this row and its reference.
+/// Whether the ratio is the quotient of the shown values of this row and its reference.
 pub fn is_quotient<'a>(mut rows: impl Iterator<Item = &'a Row>, row: &Row, ratio: f64) -> bool {
     let reference = rows.find(|other| {
         Some(&other.engine.label) == row.reference.as_ref() && other.case.label == row.case.label
@@ -137,7 +137,7 @@ pub fn is_quotient<'a>(mut rows: impl Iterator<Item = &'a Row>, row: &Row, ratio
     reference.is_none_or(|reference| is_quotient_of(row, reference, ratio))
 }
 
-/// Whether the ratio is that of the values of these two rows.
+/// Whether the ratio is the quotient of the shown values of these two rows.
 pub fn is_quotient_of(row: &Row, other: &Row, ratio: f64) -> bool {
     let Some(metric) = row.case.headline else { return true };
     let value = |row: &Row| row.summary(metric.id).map(|it| it.estimate);

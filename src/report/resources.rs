@@ -139,7 +139,7 @@ pub fn lines(resources: &Resources) -> impl Iterator<Item = (&'static str, &'sta
 /// A column of the table for people, a line of CSV, or both.
 #[derive(Debug)]
 pub struct Fact {
-    /// The header of its column; `None` for a value that only programs get.
+    /// The header of the fact's column; `None` for a value that only programs get.
     pub title: Option<&'static str>,
     pub value_of: fn(&Resources) -> Option<f64>,
     pub quantity: Quantity,
@@ -161,9 +161,9 @@ pub enum Quantity {
     Joules,
     /// An unscaled value, with its unit.
     Plain(&'static str),
-    /// The same of a GPU, left out where no row computes on a GPU.
+    /// An unscaled value of a GPU, with its unit. Left out where no row computes on a GPU.
     Gpu(&'static str),
-    /// Bytes of a GPU, left out in the same case.
+    /// Bytes of a GPU. Left out where no row computes on a GPU.
     GpuBytes,
     GpuJoules,
 }

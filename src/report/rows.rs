@@ -76,7 +76,7 @@ pub struct Engine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dtype {
     pub weights: String,
-    /// Present where it differs from the weights.
+    /// The dtype of the computation, if it differs from the dtype of the weights.
     pub compute: Option<String>,
 }
 

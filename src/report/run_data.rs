@@ -122,7 +122,7 @@ impl<'a> RunData<'a> {
         failed.collect()
     }
 
-    /// How far each workload was measured, in the order in which the plan first names them.
+    /// How far each workload was measured, in the order of the plan.
     pub fn workloads(&self) -> Vec<MeasuredWorkload> {
         // An interrupted run shows the planned number of blocks. If the plan has no number, it shows the blocks that began.
         let planned_blocks = self.plan.extent.blocks.unwrap_or_else(|| self.begun_blocks());

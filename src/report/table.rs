@@ -128,7 +128,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     }
 }
 
-/// The table with its columns of `Overflow::Stacked` below the columns before them, if it is too wide.
+/// The table with its columns of `Overflow::Stacked` below the previous columns, if the table is too wide.
 fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
     let is_stacked = |column: &Column| column.overflow == Overflow::Stacked;
     while let Some(index) = table.columns.iter().rposition(is_stacked).filter(|&index| index > 0) {
@@ -195,9 +195,9 @@ fn fit_cells(mut table: Table, limit: usize) -> Table {
 /// The first layout in which the table fits, or else the last one.
 fn layout(limit: usize, table_in: impl Fn(Layout) -> Table) -> Layout {
     let short = (limit / 5).min(MAX_WORD_WIDTH);
-    let layout_of = |version_column, factor_columns, max_label: usize, max_word, gap| {
+    let layout_of = |version_column, columns_of_varying_options, max_label: usize, max_word, gap| {
         let max_label = max_label.min(MAX_LABEL_WIDTH);
-        Layout { version_column, factor_columns, max_label, max_word, gap }
+        Layout { version_column, columns_of_varying_options, max_label, max_word, gap }
     };
     // The version column, the width of labels and the gap, from the most readable layout to the narrowest.
     let unsplit =

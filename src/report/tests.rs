@@ -90,7 +90,7 @@ pub fn rendered_table(record: &RunRecord, width: usize) -> String {
 }
 
 const WIDE_LAYOUT: Layout =
-    Layout { version_column: true, max_label: 28, factor_columns: true, max_word: 24, gap: 2 };
+    Layout { version_column: true, max_label: 28, columns_of_varying_options: true, max_word: 24, gap: 2 };
 
 /// A record of the default suite, with an engine that cannot start.
 fn default_suite_record() -> RunRecord {

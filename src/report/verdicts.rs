@@ -123,7 +123,7 @@ impl Verdicts {
         self.pair(row, row.case.headline?)
     }
 
-    /// The same, among the comparisons for the view.
+    /// A row against its reference, by the headline, among the comparisons for the view.
     pub fn headline_for_view(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
         find_pair(self.for_view(pairs), row, row.case.headline?)
     }

@@ -189,7 +189,7 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
     Err(Cause::Unsupported(format!("the scenario needs `{missing}`, and this engine does not support it")))
 }
 
-/// Verifies that the same greedy request gives the same ids in a launch, if the engine promises that.
+/// Verifies that the same greedy request gives the same ids in a launch, if the engine claims to be `deterministic`.
 fn verify_same_ids(
     launched: &Launched,
     workload: &Workload,

@@ -24,7 +24,7 @@ use crate::text::{three_digits, with_commas};
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 /// The shortest useful time for an answer.
 const MIN_REQUEST_TIME: Duration = Duration::from_secs(1);
-/// A hint gives a check this many times the time that it probably needs.
+/// The time that a hint gives to a check, as a multiple of the time that the check probably needs.
 const SAFETY_FACTOR: f64 = 1.25;
 /// Increases a time that is estimated from shorter texts, because the time of attention grows with the square of the tokens.
 const ATTENTION_FACTOR: f64 = 1.5;

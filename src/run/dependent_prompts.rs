@@ -22,7 +22,7 @@ use crate::text::plural;
 
 /// The longest time of the search for all lengths of a model.
 const SEARCH_TIME: Duration = Duration::from_secs(60);
-/// The same for the command that only searches and stores.
+/// The longest time of the search for the command that only searches and stores.
 const COMMAND_SEARCH_TIME: Duration = Duration::from_secs(300);
 /// If the user set a budget, the search has at most the budget divided by this. The default budget does not shorten it.
 const BUDGET_DIVISOR: u32 = 20;
@@ -387,7 +387,7 @@ mod tests {
     use crate::analysis::agreement::bounds::Precision;
 
     #[test]
-    fn a_slow_verifier_has_a_quick_search_or_none() {
+    fn a_slow_verifier_searches_few_dependent_prompts_or_none() {
         let kind = |per_token_ms| {
             SearchKind::that_fits(Duration::from_secs(20), 1000, Duration::from_millis(per_token_ms))
         };

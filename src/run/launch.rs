@@ -62,13 +62,13 @@ pub(super) struct Launched {
     /// The engine's processes, as found after its last answer.
     tree: Vec<u32>,
     /// The CPU time of the last request.
-    pub worked: CpuUse,
+    pub cpu_use_of_request: CpuUse,
     memory_readings: MemoryReadings,
 }
 
 impl Launched {
     pub fn of(conversation: Conversation, launch: Launch) -> Self {
-        let (tree, worked, memory_readings) = (Vec::new(), CpuUse::default(), MemoryReadings::default());
+        let (tree, memory_readings) = (Vec::new(), MemoryReadings::default());
         let (recorded, unrecorded_warm_ups, requests) = (None, Vec::new(), 0);
         Self {
             conversation,
@@ -79,7 +79,7 @@ impl Launched {
             is_paused: false,
             is_unanswered: false,
             tree,
-            worked,
+            cpu_use_of_request: CpuUse::default(),
             memory_readings,
         }
     }

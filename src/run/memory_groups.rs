@@ -16,7 +16,7 @@ use crate::record::{Launch, RunRecord};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     pub configuration: usize,
-    /// The largest memory of its processes so far, or an estimate.
+    /// The largest memory of the member's processes so far, or an estimate.
     pub bytes: u64,
     /// The configuration cannot share a group.
     pub alone: bool,

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_no_verdict_needs_must_be_complete_and_have_two_rows() {
+    fn a_block_beyond_those_that_verdicts_need_begins_only_if_it_is_complete_with_two_rows() {
         assert_eq!(selected(&[(1, 3), (1, 4), (1, 30)], 0, 37), [0, 1, 2]);
         assert_eq!(selected(&[(1, 3), (1, 4), (1, 30)], 0, 36), [0, 1]);
         assert_eq!(selected(&[(1, 3), (1, 40)], 0, 36), [0_usize; 0]);
@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn without_time_no_block_begins_even_if_no_time_of_a_block_is_known() {
+    fn no_block_begins_without_time_left_even_if_the_time_of_a_block_is_unknown() {
         assert_eq!(selected(&[(0, 0), (0, 0)], 5, 0), [0_usize; 0]);
         assert_eq!(selected(&[(0, 0), (0, 0)], 5, 1), [0, 1]);
     }
 
     #[test]
-    fn a_twin_takes_part_exactly_if_its_row_does() {
+    fn a_twin_takes_part_in_a_block_exactly_if_its_row_takes_part() {
         let time = |_| BlockTime { least: Duration::from_secs(10), whole: Duration::from_secs(10) };
         let row_of = |configuration| if configuration == 3 { 0 } else { configuration };
         let row_groups = row_groups(&[3, 1, 0, 2], row_of, time);

@@ -119,8 +119,8 @@ impl<'a> Requests<'a> {
             peak_resident_bytes,
             held,
             device_memory: answer.generated.device_memory.clone(),
-            cpu_ns: launched.worked.cpu_ns,
-            waited_ns: launched.worked.waited_ns,
+            cpu_ns: launched.cpu_use_of_request.cpu_ns,
+            waited_ns: launched.cpu_use_of_request.waited_ns,
             late: verify::lateness(&answer),
         };
         Ok((answer.generated, sample))
@@ -174,7 +174,7 @@ impl<'a> Requests<'a> {
         let cpu_time = launched.cpu_time();
         let before = cpu_time.read();
         let answer = self.generate_within_cap(launched, request).await?;
-        launched.worked = cpu_time.read().since(before);
+        launched.cpu_use_of_request = cpu_time.read().since(before);
         if launched.launch.loaded.is_none() {
             // If `generate` comes before any `load`, its answer has the facts of the load.
             launched.launch.loaded = answer.generated.loaded.clone();

@@ -11,8 +11,9 @@ use stats::Random;
 const MAX_SAMPLES: usize = 4;
 /// The maximum number of checked positions of each sample that is checked in full.
 const MAX_POSITIONS: usize = 8;
-/// The same for the last sample of each workload in each block. These samples find output that becomes wrong late in a launch.
-/// Three positions are enough, because such output is wrong from its first token on or at its least likely ones.
+/// The maximum number of checked positions of the last sample of each workload in each block. These samples find output
+/// that becomes wrong late in a launch. Three positions are enough, because such output is wrong from its first token on or at
+/// its least likely ones.
 const MAX_POSITIONS_OF_LAST: usize = 3;
 /// The number of positions that are chosen because their tokens are the least likely ones to the verifier.
 const LEAST_LIKELY_POSITIONS: usize = 3;

@@ -203,7 +203,8 @@ pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
     }
 }
 
-/// The delay of streamed tokens after their final time stamps, on the orchestrator's clock.
+/// How long after their stamps in the answer the streamed tokens arrived, on the orchestrator's clock: the first token and the
+/// median.
 pub fn lateness(answer: &Answer) -> Option<Late> {
     let mut late: Vec<i64> = delays_ns(answer).collect();
     let first_ns = *late.first()?;
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_tokens_must_be_the_requested_one() {
+    fn an_answer_with_another_number_of_tokens_than_requested_is_refused() {
         let short = refusal(|iteration| {
             iteration.sequences[0].output_ids = Some(vec![5]);
             iteration.sequences[0].token_ns = Some(vec![20]);
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_ids_must_be_the_final_ones_in_their_order() {
+    fn streamed_ids_must_equal_the_ids_of_the_answer_in_their_order() {
         let at = 5_000_100;
         assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)])).is_ok());
         assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)])).is_err());
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_times_and_sequences_must_be_those_of_the_answer() {
+    fn streamed_times_and_sequences_must_equal_the_times_and_sequences_of_the_answer() {
         let message = |change: fn(&mut Token)| {
             let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
             change(&mut answer.tokens[0].0);
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn n_ids_have_n_minus_one_log_probabilities_and_none_above_zero() {
+    fn n_ids_have_n_minus_one_log_probabilities_that_exceed_zero_at_most_by_rounding() {
         let verified = |logprobs| verify_scores(&Scored { logprobs, ..Scored::default() }, &[vec![1, 2, 3]]);
         assert!(verified(vec![vec![Some(-0.5), None]]).is_ok());
         // Rounded to just above zero.

@@ -109,7 +109,7 @@ pub struct Probabilities {
 }
 
 impl Comparison {
-    /// The same comparison from the other side.
+    /// The comparison with both sides exchanged.
     pub fn inverted(&self) -> Self {
         let verdict = self.decision.verdict.map(Verdict::inverted);
         Self {

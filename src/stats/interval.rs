@@ -175,7 +175,7 @@ impl Evidence {
         }
     }
 
-    /// The same evidence from the other side.
+    /// The evidence with both sides exchanged.
     pub(crate) fn inverted(self) -> Self {
         match self {
             Self::WithinLaunch { estimate, low, high } => {

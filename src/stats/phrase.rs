@@ -157,7 +157,7 @@ pub fn times(ratio: f64, kind: MetricKind) -> String {
     times_with_bounds(ratio, None, kind)
 }
 
-/// The same with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
+/// A ratio for the cell of a table, with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
 pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
     // A ratio that is printed as 1.00 has no such word.
     let is_inverse = ratio.recip() >= 1.005;

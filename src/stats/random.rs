@@ -61,7 +61,7 @@ mod tests {
 
     // Tests of implementations in other languages expect this sequence of seed 1234567.
     #[test]
-    fn the_sequence_is_the_published_one() {
+    fn the_random_numbers_equal_the_published_sequence() {
         let mut random = Random::seeded(1_234_567);
         let drawn = [(); 3].map(|()| random.next());
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

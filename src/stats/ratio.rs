@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_of_blocks_and_their_interval_are_those_of_numpy_and_scipy() {
+    fn ratios_of_blocks_and_their_interval_agree_with_numpy_and_scipy() {
         let cases = golden().paired_ratios;
         assert!(cases.len() > 2);
         for case in cases {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_agree_with_the_median_absolute_deviation_of_scipy() {
+    fn outliers_agree_with_the_median_absolute_deviation_of_scipy() {
         let cases = golden().outliers;
         assert!(cases.iter().any(|case| case.flagged.len() > 3));
         assert!(cases.iter().any(|case| case.flagged.is_empty()));

@@ -40,7 +40,7 @@ impl Verdict {
         if self.is_a_difference() && p_adjusted > 1.0 - CONFIDENCE { Self::Inconclusive } else { self }
     }
 
-    /// The same verdict from the other side.
+    /// The verdict with both sides exchanged.
     pub fn inverted(self) -> Self {
         match self {
             Self::Faster => Self::Slower,

@@ -369,7 +369,7 @@ fn only_listed_files_write_to_disk() {
 }
 
 #[test]
-fn stdout_has_one_writer() {
+fn only_one_file_writes_to_stdout() {
     for file in sources("src/").iter().filter(|file| file.path != "src/commands/output.rs") {
         for call in ["io::stdout", "println!", "print!"] {
             file.refuse_word(call, "only results go to stdout: pass the bytes to output::print");
@@ -573,7 +573,7 @@ fn the_search_finds_names_and_paths_exactly() {
 
 #[test]
 #[should_panic(expected = "no sources under `src/no-such-folder/`")]
-fn a_rule_about_a_missing_folder_fails() {
+fn a_house_rule_fails_if_its_folder_is_missing() {
     sources("src/no-such-folder/");
 }
 

@@ -323,7 +323,7 @@ fn a_log_has_one_line_for_each_block() {
 }
 
 #[test]
-fn a_quick_run_is_one_block_without_a_twin() {
+fn a_quick_run_has_one_block_and_no_twin() {
     let scratch = Scratch::new();
     let record = record_of_run(&scratch, &two_engines(&scratch), &["--quick"]);
     assert_eq!(record.0[0]["plan"]["configurations"].as_array().unwrap().len(), 2);

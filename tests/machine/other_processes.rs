@@ -8,7 +8,7 @@ use crate::support::record::Record;
 use crate::support::{Running, Scratch, fake_engine, finish};
 
 #[test]
-fn a_process_that_uses_the_processor_in_anothers_turn_is_named_and_the_turn_is_measured_again() {
+fn a_process_that_disturbs_another_engine_is_named_and_the_measurement_repeated() {
     let scratch = Scratch::new();
     let (requests, once, stop) = (scratch.join("requests"), scratch.join("once"), scratch.join("stop"));
     mknodat(CWD, &requests, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();

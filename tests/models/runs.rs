@@ -64,7 +64,7 @@ fn started(scratch: &Scratch) -> Vec<PathBuf> {
 // The record.
 
 #[test]
-fn every_record_identifies_the_weights() {
+fn every_record_has_format_architecture_dtype_and_identity_of_the_weights() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
     run(&scratch, &[&engine], &[]).exits_with(0);

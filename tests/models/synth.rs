@@ -203,7 +203,7 @@ fn random_weights_are_scaled_by_the_number_of_inputs() {
 }
 
 #[test]
-fn a_synthesised_gguf_equals_a_converted_one() {
+fn a_synthesised_gguf_equals_a_gguf_converted_from_safetensors() {
     for architecture in ARCHITECTURES {
         let (scratch, shape) = (Scratch::new(), format!("tiny-{architecture}"));
         let folder = scratch.synth(&shape, "f32", &shape);

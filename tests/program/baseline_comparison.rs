@@ -28,7 +28,7 @@ fn an_unknown_baseline_is_refused_with_the_known_names() {
 }
 
 #[test]
-fn an_unchanged_engine_passes_and_the_baselines_age_and_version_are_shown() {
+fn an_unchanged_engine_passes_and_the_age_and_version_of_its_baseline_are_shown() {
     let (scratch, engine, folder) = with_saved_baseline();
     // The age is shown in hours, so it does not change during this test.
     let measured = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);

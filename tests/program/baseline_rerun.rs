@@ -69,7 +69,7 @@ fn an_engine_with_a_changed_dependency_is_measured_again_only_with_force() {
 }
 
 #[test]
-fn a_program_of_an_earlier_build_is_a_baseline_by_its_path() {
+fn the_path_of_an_earlier_build_can_be_given_as_the_baseline() {
     let scratch = Scratch::new();
     let [old, new] = [("before", 2000), ("now", 3000)].map(|(name, ns)| engine(&scratch, name, ns));
     let run_new = |words: &[&str]| command(&scratch, &new, words);

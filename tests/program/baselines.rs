@@ -121,7 +121,7 @@ fn a_program_changed_during_the_run_is_not_stored() {
 // Listing and removing.
 
 #[test]
-fn baseline_list_show_and_remove_work() {
+fn a_saved_baseline_is_listed_shown_and_removed() {
     let empty = Scratch::new();
     assert!(orchestrate(&empty, &["baseline", "list"]).stdout.starts_with("no baselines"));
     let (scratch, _, folder) = with_saved_baseline();

@@ -146,7 +146,7 @@ fn an_engine_without_hello_counts_as_minimal_if_it_answers_generate() {
 }
 
 #[test]
-fn broken_json_with_a_generated_answer_is_wrong_also_without_hello() {
+fn an_engine_that_answers_broken_json_with_generated_is_wrong_also_without_hello() {
     let scratch = Scratch::new();
     let minimal = scratch.faulty("says_bad_request_to_hello", &[]);
     assert!(failed_checks(&check(&scratch, &minimal, &[]).exits_with(0)).is_empty());
@@ -214,7 +214,7 @@ fn an_engine_in_javascript_without_a_kit_passes() {
 #[test]
 fn an_engine_that_no_run_can_verify_gets_the_next_step() {
     let scratch = Scratch::new();
-    let hint = "\nUNVERIFIED in every run; hint: implement `score` and `prompt_ids`, or name --verifier\n";
+    let hint = "\nUNVERIFIED in every run; hint: implement `score` and `prompt_ids`\n";
     for capabilities in [r#"{"score":false}"#, r#"{"prompt_ids":false}"#] {
         let engine = scratch.engine("partial", &format!("--capabilities '{capabilities}'"));
         assert!(check(&scratch, &engine, &[]).stdout.ends_with(hint), "{capabilities}");

@@ -125,7 +125,7 @@ fn request_with_text_prints_only_the_generate_requests() {
 }
 
 #[test]
-fn the_schema_is_the_committed_one() {
+fn the_printed_schema_equals_the_committed_schema() {
     let outcome = finish(Scratch::new().orchestrate().arg("schema"));
     let committed = std::fs::read_to_string(root().join("protocol/schema/protocol.schema.json")).unwrap();
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));

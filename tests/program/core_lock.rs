@@ -44,7 +44,7 @@ fn a_second_run_on_the_same_cores_is_refused_and_names_the_first() {
 }
 
 #[test]
-fn a_run_waits_for_the_end_of_another_one_even_if_that_is_killed() {
+fn a_run_waits_until_another_run_ends_or_is_killed() {
     let scratch = Scratch::new();
     let holder = start_holder(&scratch);
     let mut waiting = Running::start(command(&scratch, "waited", fake_engine()).arg("--wait"));
@@ -71,7 +71,7 @@ fn a_run_beside_another_one_has_a_warning_and_its_record_says_so() {
 }
 
 #[test]
-fn a_run_on_other_cores_is_no_obstacle() {
+fn a_run_does_not_wait_for_a_run_on_other_cores() {
     let scratch = Scratch::new();
     let holder = start_holder(&scratch);
     // The file of the other run, as if that run had other cores.

@@ -117,7 +117,7 @@ fn an_incomplete_folder_is_replaced() {
 }
 
 #[test]
-fn two_calls_at_once_install_once() {
+fn two_calls_at_the_same_time_install_one_toolkit() {
     let scratch = machine(WORKING_UV);
     let running = [&[][..], &["--env"]].map(|arguments| Running::start(&mut toolkit(&scratch, arguments)));
     for outcome in running.map(Running::finish) {
@@ -127,7 +127,7 @@ fn two_calls_at_once_install_once() {
 }
 
 #[test]
-fn env_prints_lines_that_a_shell_evaluates() {
+fn the_option_env_prints_shell_lines_that_set_path_and_cuda_home() {
     let scratch = machine(WORKING_UV);
     let spaced = scratch.join("a home");
     let mut shell = scratch.command("bash");

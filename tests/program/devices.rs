@@ -297,7 +297,7 @@ fn set_up_builds_for_an_absent_device_and_prints_the_programs_path() {
 }
 
 #[test]
-fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
+fn set_up_says_that_only_a_run_shows_whether_a_device_outside_the_manifest_is_supported() {
     let scratch = tree();
     let driver_folder = driver::present(&scratch);
     let outcome = call(&scratch, &driver_folder, &["setup", "plain", "--device", "metal,metal"]);
@@ -388,7 +388,7 @@ fn the_lists_of_real_engines_fit_into_80_columns() {
 }
 
 #[test]
-fn device_is_an_option_of_set_up_and_not_of_list_or_remove() {
+fn the_option_device_is_refused_with_list_and_with_remove() {
     let scratch = tree();
     for other in ["--list", "--remove"] {
         finish(scratch.orchestrate_without_checkout().args(["setup", "able", "--device", "cuda", other]))

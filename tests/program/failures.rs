@@ -18,7 +18,7 @@ const ONLY_IN_CHECKS: &[&str] = &[
 ];
 
 #[test]
-fn every_fault_that_a_run_can_meet_is_in_this_matrix() {
+fn every_fault_that_a_run_can_meet_has_a_test() {
     let listed = finish(Scratch::new().command(fake_engine()).arg("--list")).stdout;
     let faults = listed.lines().filter_map(|line| line.strip_prefix("--fault ")?.split_whitespace().next());
     let tests = [
@@ -102,24 +102,24 @@ fn assert_times_out(fault: &'static str, settings: &'static str, when: &'static 
 }
 
 #[test]
-fn engine_that_never_answers_gets_only_generate_and_times_out() {
+fn an_engine_that_never_answers_gets_only_generate_and_times_out() {
     assert_times_out("never_answers", "", "warm-up 1", "hangs before hello");
 }
 
 #[test]
-fn engine_that_hangs_in_load_times_out_with_a_hint_to_raise_the_timeout() {
+fn an_engine_that_hangs_in_load_times_out_with_a_hint_to_raise_the_timeout() {
     let run = assert_times_out("hangs_in_load", "", "load", "hangs in load");
     let failure = run.record.failure_of("hangs_in_load");
     assert!(failure["hint"].as_str().unwrap().starts_with("--timeout "), "{failure}");
 }
 
 #[test]
-fn engine_that_hangs_during_samples_keeps_its_earlier_samples() {
+fn an_engine_that_hangs_during_samples_keeps_its_earlier_samples() {
     assert_times_out("hangs_in_generate", "--at 6", "sample 2", "hangs in generate");
 }
 
 #[test]
-fn engine_that_sends_progress_without_end_during_samples_times_out() {
+fn an_engine_that_sends_progress_without_end_during_samples_times_out() {
     assert_times_out("progress_without_end", "--at 6", "sample 2", "");
 }
 
@@ -185,7 +185,7 @@ fn an_engine_whose_clock_omits_time_gets_a_warning() {
 }
 
 #[test]
-fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
+fn the_launch_of_an_engine_with_only_generate_is_recorded_before_its_samples() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("minimal", "--fault says_bad_request_to_hello"));
@@ -202,13 +202,13 @@ fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
 // Engines that do not answer `hello`, in all launches or in some.
 
 #[test]
-fn engine_that_hangs_in_hello_gets_only_generate() {
+fn an_engine_that_hangs_in_hello_gets_only_generate() {
     let run = run_with_healthy(&[("silent", "--fault hangs_in_hello")], DEADLINE);
     run.assert_measured("silent").assert_warnings("silent", "in two launches: only `generate` is used");
 }
 
 #[test]
-fn engine_that_leaves_one_hello_unanswered_is_started_again_and_uses_the_whole_protocol() {
+fn an_engine_that_leaves_one_hello_unanswered_is_started_again_and_uses_the_whole_protocol() {
     let scratch = Scratch::new();
     let outcome = run_program_with_healthy(&scratch, &silent_when(&scratch, "[ $n = 1 ]", "")).exits_with(0);
     let run = Run::of(&scratch, outcome);
@@ -241,7 +241,7 @@ fn run_of_silent(test: &str, blocks: &str) -> (Outcome, Record) {
 }
 
 #[test]
-fn engine_that_leaves_some_hellos_unanswered_always_uses_the_whole_protocol() {
+fn an_engine_that_leaves_some_hellos_unanswered_always_uses_the_whole_protocol() {
     let (outcome, record) = run_of_silent("[ $n = 2 ] || [ $n = 4 ]", "3");
     outcome.exits_with(0);
     let launches = record.launches_of("silent");
@@ -250,7 +250,7 @@ fn engine_that_leaves_some_hellos_unanswered_always_uses_the_whole_protocol() {
 }
 
 #[test]
-fn engine_that_stops_answering_hello_in_the_middle_of_a_run_times_out() {
+fn an_engine_that_stops_answering_hello_in_the_middle_of_a_run_times_out() {
     let (outcome, record) = run_of_silent("[ $n -gt 2 ]", "4");
     outcome.exits_with(4);
     record.assert_failed("silent", "timeout", "hello");
@@ -259,7 +259,7 @@ fn engine_that_stops_answering_hello_in_the_middle_of_a_run_times_out() {
 }
 
 #[test]
-fn engine_that_leaves_one_hello_unanswered_gets_a_converted_model_in_one_shot_mode() {
+fn an_engine_that_leaves_one_hello_unanswered_gets_a_converted_model_in_one_shot_mode() {
     let scratch = Scratch::new();
     let engine = silent_when(&scratch, "[ $n = 1 ]", r#"--capabilities '{"formats":["gguf"]}'"#);
     let mut command = scratch.orchestrate();

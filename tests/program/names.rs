@@ -17,7 +17,7 @@ fn tree() -> Scratch {
 }
 
 #[test]
-fn the_hint_after_a_mistyped_name_is_the_command_with_the_right_one() {
+fn the_hint_after_a_mistyped_name_is_the_command_with_the_right_name() {
     let scratch = tree();
     let cases: &[(&[&str], &str, &str)] = &[
         (&["-e", "baecon"], "no engine named `baecon`", "-e beacon"),

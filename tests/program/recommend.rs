@@ -75,7 +75,7 @@ fn recommendation(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn what_is_set_up_is_measured_in_each_precision_and_the_best_verified_is_recommended() {
+fn engines_that_are_set_up_are_measured_in_each_precision_and_the_best_verified_is_recommended() {
     let scratch = tree();
     let outcome = measure(&scratch, &[]);
     let text = recommendation(&outcome);

@@ -99,7 +99,7 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
 }
 
 #[test]
-fn a_value_that_one_engine_lacks_is_its_row_and_the_others_are_measured() {
+fn an_engine_that_lacks_a_value_is_a_row_with_the_reason_and_the_others_are_measured() {
     for (value, reason) in [
         (["--dtype", "bf16"], "no dtype `bf16`; it has `f32`"),
         (["--set", "first_token_ns=30000"], "no load option `first_token_ns`; it has `per_token_ns`"),
@@ -121,7 +121,7 @@ fn a_value_that_one_engine_lacks_is_its_row_and_the_others_are_measured() {
 }
 
 #[test]
-fn a_program_without_a_manifest_is_asked_before_it_loads_a_model() {
+fn settings_that_hello_of_a_program_without_a_manifest_does_not_list_are_refused_before_the_load() {
     let scratch = tree();
     let claims = "--capabilities '{\"options\":[\"per_token_ns\"],\"devices\":[\"cpu\"]}'";
     let engine = scratch.engine("own", &format!("--fault hangs_in_load {claims}"));
@@ -140,7 +140,7 @@ fn a_program_without_a_manifest_is_asked_before_it_loads_a_model() {
 }
 
 #[test]
-fn a_program_that_lists_no_options_decides_about_them_itself() {
+fn a_program_that_lists_no_options_gets_every_option() {
     let scratch = tree();
     let engine = scratch.engine("own", "");
     let words = ["-e", engine.to_str().unwrap(), "--set", "pim=1", "-s", "decode", "--json", "-"];

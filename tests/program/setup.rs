@@ -231,7 +231,7 @@ fn a_failed_set_up_prints_the_builders_output_and_its_command() {
 }
 
 #[test]
-fn a_build_that_waits_for_another_cargo_says_so() {
+fn a_build_that_waits_for_another_cargo_prints_what_it_waits_for() {
     let scratch = Scratch::outside_checkout();
     let line = "    Blocking waiting for file lock on build directory";
     let build = format!("[build]\ncommand = [\"sh\", \"-c\", \"echo '{line}'; exit 1\"]\n");
@@ -424,7 +424,7 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
 }
 
 #[test]
-fn a_set_up_that_waits_for_another_one_says_so() {
+fn a_set_up_that_waits_for_another_set_up_prints_a_message() {
     let scratch = tree();
     let name = format!("heavy-{}", paths::digest(b"no-such-package==1.0\n"));
     let environment = scratch.join("home/environments").join(&name);

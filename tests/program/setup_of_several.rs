@@ -62,7 +62,7 @@ fn without_a_terminal_several_engines_need_the_option_yes() {
 }
 
 #[test]
-fn a_download_of_one_engine_is_confirmed_as_that_of_several() {
+fn a_download_for_one_engine_must_be_confirmed_too() {
     let scratch = tree();
     let outcome = set_up(&scratch, &["python-one"]).exits_with(2);
     let refusal = "error: this set-up must be confirmed, and there is no terminal; nothing was set up\n\
@@ -94,7 +94,7 @@ fn a_failure_of_one_engine_does_not_stop_the_others() {
 }
 
 #[test]
-fn engines_that_are_ready_need_no_question() {
+fn engines_that_are_ready_need_no_confirmation() {
     let scratch = tree();
     set_up(&scratch, &["able", "deft", "--yes"]).exits_with(0);
     let outcome = set_up(&scratch, &["able", "deft"]).exits_with(0);
@@ -167,7 +167,7 @@ fn answer(scratch: &Scratch, keys: &str) -> Outcome {
 }
 
 #[test]
-fn on_a_terminal_the_user_is_asked_once() {
+fn on_a_terminal_one_confirmation_starts_the_set_up_of_all_engines() {
     let scratch = tree();
     for refusal in ["\n", "n\n", "\u{4}"] {
         let outcome = answer(&scratch, refusal).exits_with(4);

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::record::{Record, case_of};
 use super::{Outcome, Scratch, copy_folder, finish};
 
-/// One block of the decode scenario: three warm-up requests, then two rounds. With several engines, a discarded request
-/// precedes each sample, because the engine was paused and its median warm-up request is short. Of three warm-up requests,
-/// the median is short on a busy machine too.
+/// One block of the decode scenario: three warm-up requests, then two rounds. With several engines, the engine is paused between
+/// requests, and a discarded request precedes each sample, because the median of the warm-up requests is short. There are three
+/// of them, so that one slow request on a busy machine does not change the median.
 pub const RUN: &[&str] =
     &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 
@@ -41,7 +41,7 @@ pub fn run(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Ru
     run_selected(engines, verifier, &[RUN, options].concat())
 }
 
-/// The default suite with its five blocks. A verifier without faults checks the outputs.
+/// The default suite in five blocks. A verifier without faults checks the outputs.
 pub fn run_default_suite(engines: &[(&str, &str)], options: &[&str]) -> Run {
     run_selected(engines, Verifier::Engine(""), &[&["--blocks", "5", "--json", "-"], options].concat())
 }
@@ -83,7 +83,7 @@ pub fn store_answers(scratch: &Scratch, options: &[&str]) -> Outcome {
     store_answers_of(scratch, "", options)
 }
 
-/// The same with settings of `sage`.
+/// As `store_answers`, with settings of `sage`.
 pub fn store_answers_of(scratch: &Scratch, settings: &str, options: &[&str]) -> Outcome {
     let (model, sage) = (scratch.join("model"), scratch.engine("sage", &format!("--engine sage {settings}")));
     copy_folder(&model_files::embedded::folder().unwrap(), &model);

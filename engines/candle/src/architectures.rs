@@ -153,7 +153,8 @@ fn llama_gguf(metadata: &Metadata) -> Result<gguf::Loader, Failed> {
     let table_length = quantized_llama::MAX_SEQ_LEN as u32;
     Ok(gguf::Loader {
         longest_context: metadata.longest_context()?.limit_to(table_length, "candle's position tables"),
-        // Llama 3.1 and later scale their frequencies by this tensor. The amount of work is the same without it.
+        // Llama 3.1 and later scale their frequencies by this tensor. Without it the output differs, but the amount of work is
+        // the same, so the model is loaded with a note.
         ignored_tensor: Some("rope_freqs.weight"),
         build: |Source { content, mut reader, device, .. }| {
             Ok(Box::new(quantized_llama::ModelWeights::from_gguf(content, &mut reader, device)?))

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "candle panicked by request")]
-    fn a_panic_without_a_device_error_continues() {
+    fn a_panic_that_is_no_device_error_reaches_the_caller() {
         build_error(|| panic!("{} panicked by request", "candle"));
     }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_candle_itself_gets_the_kind_of_the_caller() {
+    fn an_error_of_candle_itself_has_the_kind_that_the_caller_gives() {
         assert_eq!(kind("shape mismatch in matmul, lhs: [1, 2], rhs: [3, 4]"), None);
         assert_eq!(kind("cannot read /models/cuda/out/model.safetensors"), None);
         let failed = classified_failure(
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_for_a_missing_gpu_counts_those_that_cuda_sees() {
+    fn the_message_for_a_missing_gpu_has_the_number_of_gpus_that_cuda_sees() {
         assert_eq!(no_such_gpu("cuda:0", 0), "no `cuda:0`: CUDA sees no GPU here");
         assert_eq!(no_such_gpu("cuda:1", 1), "no `cuda:1`: CUDA sees 1 GPU here, `cuda:0`");
         let of_two = "no `cuda:2`: CUDA sees 2 GPUs here, the first is `cuda:0`";

@@ -32,7 +32,8 @@ class Invalid(Exception):
 
 
 def read_field(name, fields, reader, default):
-    """The value of a field as `reader` returns it, or `default` if the field is absent. `fields` comes from `split_fields`."""
+    """The value of a field as `reader` returns it, or `default` if the field is absent. `fields`: name -> (value, position of
+    the value or None), as from `split_fields`."""
     if name not in fields:
         if default is REQUIRED:
             raise Invalid(f"missing field `{name}`")
@@ -76,11 +77,11 @@ def _unsigned(largest, name):
 u32 = _unsigned(2**32 - 1, "u32")
 _u64 = _unsigned(2**64 - 1, "u64")
 
-# The largest number as an id, and the largest seed: JavaScript may round larger integers.
+# The largest seed, and the largest request id that is a number: JavaScript may round larger integers.
 MAX_INTEGER = 2**53 - 1
 
 
-def exact(value):
+def integer_without_rounding(value):
     if _u64(value) > MAX_INTEGER:
         raise Invalid(f"invalid value: integer `{value}`, expected at most {MAX_INTEGER}")
     return value
@@ -100,7 +101,7 @@ def optional_id(value):
         return value
     if type(value) is not int:
         raise _mismatch(value, "a number or a string")
-    return exact(value)
+    return integer_without_rounding(value)
 
 
 def required_id(value):
@@ -144,7 +145,12 @@ def one_of(*words):
 
 
 def sampling(value):
-    rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (exact, 0)}
+    rules = {
+        "temperature": (number, 0.0),
+        "top_k": (u32, 0),
+        "top_p": (optional(number), None),
+        "seed": (integer_without_rounding, 0),
+    }
     fields = {name: (item, None) for name, item in any_map(value).items()}  # the outer `read_field` sets the position
     return SimpleNamespace(**{name: read_field(name, fields, *rule) for name, rule in rules.items()})
 
@@ -204,8 +210,8 @@ def split_fields(text):
 
 
 def _nested_position(text, position, steps):
-    """The position that an error states for a value: the end of the value, or the start of a list or an object. `steps` is
-    the path to the value in an outer value, which begins at `position`."""
+    """The position that an error states for a value: its start if it is a list or an object, else its end. `steps` is the
+    path to the value in an outer value, which begins at `position`."""
     for step in steps:
         position, index, value_position = _skip_whitespace(text, position + 1), 0, None
         while text[position] not in "]}":

@@ -208,11 +208,11 @@ class GenerateRequests(unittest.TestCase):
         (answer,) = converse({"prompts": ["a", "b"], "max_new_tokens": 1})
         self.assertEqual([sequence["text"] for sequence in answer["iterations"][0]["sequences"]], ["b", "c"])
 
-    def test_an_empty_prompt_is_bos_alone(self):
+    def test_an_empty_prompt_is_read_as_only_the_bos_token(self):
         (answer,) = converse({"prompt": "", "max_new_tokens": 1})
         self.assertEqual(answer["iterations"][0]["sequences"][0]["prompt_tokens"], 1)
 
-    def test_streamed_ids_and_timestamps_equal_those_of_the_answer(self):
+    def test_streamed_ids_and_timestamps_equal_the_ids_and_timestamps_of_the_answer(self):
         *tokens, answer = converse(
             {"id": 4, "prompt_ids": [1, 7], "max_new_tokens": 3, "iterations": 2, "warmup": 1, "stream": True}
         )

@@ -53,7 +53,7 @@ class Sampling(unittest.TestCase):
         # Greedy takes the lowest id among equals; a draw would sometimes take id 2.
         self.assertEqual(shares([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
 
-    def test_the_random_numbers_are_those_of_the_published_splitmix64(self):
+    def test_the_random_numbers_equal_the_published_numbers_of_splitmix64(self):
         stream = uniforms(1234567, 0)
         published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
         self.assertEqual([next(stream) for _ in published], [(bits >> 11) / 2**53 for bits in published])
@@ -87,7 +87,7 @@ class Timestamps(unittest.TestCase):
         self.assertTrue(tokens.push(0, 9))
         return tokens.iteration()["sequences"][0]["token_ns"]
 
-    def test_a_token_with_a_timestamp_keeps_it(self):
+    def test_the_timestamp_that_an_engine_gives_with_a_token_is_kept(self):
         self.assertEqual(self.token_ns(), [40, 70, 800])
 
     def test_the_first_token_of_a_coarse_clock_is_later_than_the_start(self):

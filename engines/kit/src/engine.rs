@@ -34,7 +34,7 @@ pub trait Model {
     /// and the capabilities.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed>;
 
-    /// Natural-log probabilities of `ids[1..]`, each given all ids before it. The kit calls it only for engines with the
+    /// Natural-log probabilities of `ids[1..]`, each given all previous ids. The kit calls it only for engines with the
     /// capability `score`.
     fn score(&mut self, _ids: &[u32]) -> Result<Vec<f64>, Failed> {
         Err(unsupported_score())

@@ -51,7 +51,7 @@ pub(crate) struct QueuedLine {
 pub(crate) enum Line {
     Request {
         request: Request,
-        /// Whether the line names its type. A line without a type most likely comes from a person.
+        /// Whether the line has a field `type`. A line without a type most likely comes from a person.
         has_type: bool,
         cancelled: Arc<AtomicBool>,
     },

@@ -17,12 +17,12 @@ use crate::{Output, serve};
 pub struct PythonEngine {
     /// The name that `orchestrate setup` uses.
     pub name: &'static str,
-    /// The name of its environment: the engine's name, or the folder of an environment that several engines share.
+    /// The name of the engine's environment: the engine's name, or the folder of an environment that several engines share.
     pub environment: &'static str,
-    /// The contents of its environment: the pinned requirements, then the files of the manifest's `[environment] build`, in
-    /// their order.
+    /// The contents of the engine's environment: the pinned requirements, then the files of the manifest's `[environment]
+    /// build`, in their order.
     pub requirements: &'static str,
-    /// The Python version of its environment: `3.11`.
+    /// The Python version of the engine's environment: `3.11`.
     pub python: &'static str,
     /// The manifest's `[environment] install_hint`: another way to get the environment, shown if it is missing.
     pub install_hint: Option<&'static str>,
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_setup_command_depends_on_the_checkout() {
+    fn the_setup_command_uses_cargo_in_a_checkout_and_the_installed_program_elsewhere() {
         assert_eq!(setup_command("snake", true), "cargo run --release -- setup snake");
         assert_eq!(setup_command("snake", false), "orchestrate setup snake");
     }

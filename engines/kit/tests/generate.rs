@@ -128,7 +128,7 @@ fn the_sequences_of_a_batch_end_independently() {
 }
 
 #[test]
-fn streamed_ids_are_those_of_the_answer_and_warm_up_is_not_streamed() {
+fn streamed_ids_equal_the_ids_of_the_answer_and_warm_up_is_not_streamed() {
     let line = format!(
         r#"{{"id":"x","prompts_ids":[[5],[{ENDS_WITH_EOS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
     );
@@ -261,7 +261,7 @@ fn an_engine_that_breaks_the_contract_causes_an_internal_failure() {
 }
 
 #[test]
-fn a_panic_drops_the_model_and_not_the_engine() {
+fn after_a_panic_the_model_is_loaded_again_and_the_engine_continues() {
     let line = format!("{{\"id\":4,\"prompt_ids\":[{PANICS}]}}\n{{\"prompt_ids\":[5]}}");
     let session = converse(Toy::new(), environment("panic"), line);
     let [Message::Failed(failed), Message::Generated(after)] = session.messages.as_slice() else {

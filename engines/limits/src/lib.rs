@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_needs_a_count_and_a_time() {
+    fn a_rate_without_a_count_or_a_time_is_absent() {
         assert_eq!(Reads { bytes: 1, ..Reads::default() }.bytes_per_second(), None);
         assert_eq!(Operations { ns: 1, ..Operations::default() }.per_second(), None);
         assert_eq!(Reads { bytes: 30, ns: 2, ..Reads::default() }.bytes_per_second(), Some(15e9));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_too_small_for_a_page_or_too_large_for_any_machine_is_none() {
+    fn no_buffer_is_made_if_it_is_smaller_than_a_page_or_larger_than_any_machine() {
         assert!(Buffer::new(0).is_none() && Buffer::new(4095).is_none() && Buffer::new(u64::MAX).is_none());
         // Fewer pages than threads: each part has a page at least, and some threads have no part.
         assert_eq!(Buffer::new(2 * 4096).unwrap().parts(3).count(), 2);

@@ -46,7 +46,7 @@ struct Conversion {
 }
 
 impl Conversion {
-    /// `None` if the arguments are not those of `convert`.
+    /// The conversion that the arguments request. `None` unless they begin with `convert` and a model.
     fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
         let command = arguments.next()?;
         let model = arguments.next()?;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_convert_with_a_model_is_a_conversion() {
+    fn only_the_argument_convert_with_a_model_starts_a_conversion() {
         let parse = |arguments: &[&str]| Conversion::parse(arguments.iter().map(|it| it.to_string()));
         let conversion =
             |dtype: Option<&str>| Conversion { model: "/m".into(), dtype: dtype.map(str::to_string) };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_for_an_unknown_dtype_names_it() {
+    fn the_error_for_an_unknown_dtype_has_the_name_of_the_dtype() {
         let embedded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/embedded");
         let conversion = Conversion { model: embedded.into(), dtype: Some("q99".into()) };
         assert_eq!(conversion.write_gguf().unwrap_err().to_string(), "no dtype `q99`");

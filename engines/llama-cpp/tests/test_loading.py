@@ -30,7 +30,7 @@ class Loads(unittest.TestCase):
             self.assertEqual(facts["weights_dtype"], dtype)
         self.assertEqual((facts["compute_dtype"], facts["kv_dtype"]), ("q8_k", "f16"))
 
-    def test_a_load_without_a_dtype_keeps_the_models_own(self):
+    def test_a_load_without_a_dtype_keeps_the_dtype_of_the_model(self):
         self.assertEqual(load_model(EMBEDDED).facts()["weights_dtype"], "bf16")
         self.assertEqual(load_model(gguf_file("q4_0")).facts()["weights_dtype"], "q4_0")
 
@@ -61,7 +61,7 @@ class Loads(unittest.TestCase):
         for options in ({"attention": "plain"}, {"attention": "fused"}, {"kv": "bf16"}, {"repack": "false"}):
             self.assertEqual(len(generate(load_model(gguf_file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 
-    def test_the_dtype_is_that_of_most_weights_and_not_the_name_in_the_file(self):
+    def test_the_reported_dtype_is_that_of_most_weights_and_not_the_file_type_in_the_header(self):
         content, file_type = gguf_file("f16").read_bytes(), b"general.file_type" + struct.pack("<I", 4)
         at = content.index(file_type) + len(file_type)
         self.assertEqual(content[at], 1)
@@ -87,7 +87,7 @@ class Loads(unittest.TestCase):
             path.write_bytes(with_metadata(gguf_file("f32").read_bytes(), {"llama.attention.sliding_window": 2048}))
             self.assertEqual(load_model(path).facts()["context_tokens"], 2048)
 
-    def test_the_ends_of_a_sequence_a_turn_and_a_message_end_a_text(self):
+    def test_the_tokens_that_end_a_sequence_a_turn_or_a_message_are_eos_ids(self):
         keys = {"tokenizer.ggml.eot_token_id": 7, "tokenizer.ggml.eom_token_id": 9}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
@@ -187,7 +187,7 @@ class Refusals(RefusalCase):
     def test_more_threads_than_ggml_supports_are_refused(self):
         self.assert_refused("bad_request", "more than the 512", lambda: load_model(threads=1_000_000))
 
-    def test_a_context_beyond_the_models_is_refused(self):
+    def test_a_context_longer_than_that_of_the_model_is_refused(self):
         self.assert_refused("context", "more than the 2048", lambda: load_model(context_tokens=4096))
 
     def test_invalid_options_are_refused(self):
@@ -203,7 +203,7 @@ class Refusals(RefusalCase):
             self.assert_refused(kind, text, lambda: read_options(options))
 
     @mock.patch.dict(os.environ)
-    def test_another_library_needs_another_process(self):
+    def test_a_second_library_in_the_same_process_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "libllama.so").write_bytes(b"")
             self.assert_refused("unsupported", "this process already uses", lambda: load_model(options={"library": folder}))
@@ -224,7 +224,7 @@ class Conversions(RefusalCase):
             path = convert(EMBEDDED, "f32", Phases(progress.append))
         return path, [message["fraction"] for message in progress if "fraction" in message]
 
-    def test_lines_without_a_fraction_are_ignored(self):
+    def test_only_lines_with_a_fraction_count_as_progress_of_a_conversion(self):
         path, fractions = self.convert_with("printf '0.25\\nwarning: hot\\n\\nnan\\n1e9\\n\\377\\n1.000\\n/made.gguf\\n'")
         self.assertEqual((path, fractions), (Path("/made.gguf"), [0.25, 1.0]))
 

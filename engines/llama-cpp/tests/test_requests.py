@@ -35,7 +35,7 @@ class Requests(unittest.TestCase):
             ids.append(int(self.logits(ids).argmax()))
         return ids[len(prompt) :]
 
-    def test_greedy_ids_with_and_without_a_cache_equal_those_of_whole_passes(self):
+    def test_greedy_ids_with_and_without_a_cache_equal_the_ids_of_whole_passes(self):
         expected = self.greedy_without_cache(IDS, 12)
         self.assertEqual(generate(self.model, [IDS], 12, ignore_eos=True), [expected])
         self.assertEqual(generate(self.model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
@@ -120,7 +120,7 @@ class Requests(unittest.TestCase):
             expected = logits[ids[end]] - largest - math.log(sum(math.exp(logit - largest) for logit in logits))
             self.assertAlmostEqual(logprob, expected, delta=1e-3)
 
-    def test_scores_of_several_passes_equal_those_of_a_prefix(self):
+    def test_a_score_in_the_second_pass_equals_the_score_of_a_shorter_text(self):
         scores = self.model.score(LONG)
         self.assertEqual(len(scores), len(LONG) - 1)
         # This id is in the second pass.
@@ -132,7 +132,7 @@ class Requests(unittest.TestCase):
         choose = self.model._chooser(SimpleNamespace(sampling=None))
         self.assertEqual(choose(numpy.array([0, 3, 1, 3], numpy.float32), 0), 1)
 
-    def test_sampled_ids_equal_those_of_the_kits_sampler(self):
+    def test_sampled_ids_equal_the_ids_of_the_kits_sampler(self):
         sampling = SimpleNamespace(temperature=0.8, top_k=40, top_p=0.9, seed=7)
         sampler, ids = Sampler(sampling), list(IDS)
         for _ in range(8):

@@ -119,7 +119,7 @@ impl Job<'_> {
         self.tokens.len() * heads.group()
     }
 
-    /// The partitions of its blocks, in order, with the same borders as in every other job.
+    /// The partitions of the job's blocks, in order, with the same borders as in every other job.
     fn partitions(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<> {
         let Range { start, end } = self.blocks;
         let partition =
@@ -163,7 +163,7 @@ struct Partial {
 }
 
 impl Partial {
-    /// Resets the sums to those of no positions.
+    /// Resets the sums to the sums over no positions.
     fn clear(&mut self, rows: usize, head_dim: usize) {
         zero(&mut self.outputs, rows * value_dims(head_dim));
         self.softmax.clear();

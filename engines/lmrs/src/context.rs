@@ -57,7 +57,7 @@ mod tests {
     use crate::weights::RequestedFormat;
 
     #[test]
-    fn the_context_is_the_models_or_else_the_largest_power_of_two_that_fits() {
+    fn the_default_context_is_that_of_the_model_or_else_the_largest_power_of_two_that_fits() {
         let longest_context = |context, fitting| longest_context(context, |tokens| tokens <= fitting);
         assert_eq!(
             (longest_context(131_072, 131_072), longest_context(7_900_000, usize::MAX)),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offered_architectures_are_those_of_model_files() {
+    fn lmrs_offers_exactly_the_architectures_of_model_files() {
         let known = model_files::ARCHITECTURES.iter().map(|architecture| architecture.name);
         let mut known: Vec<&str> = known.collect();
         let mut offered: Vec<&str> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();

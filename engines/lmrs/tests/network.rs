@@ -358,14 +358,14 @@ fn a_prompt_in_pieces_or_after_a_truncation_gives_the_same_bits() {
 }
 
 #[test]
-fn sequences_of_a_batch_give_the_same_bits_as_alone() {
+fn a_sequence_gives_the_same_bits_in_a_batch_and_alone() {
     let (_folder, path) = synthesise_model("qwen2-window", Dtype::F32);
     assert_batch_equals_single(&path, KvDtype::F32, &[3, 150, 1, 190, 64]);
 }
 
 /// At most eight rows are decoded together: with more rows, AMX tiles sum in another order.
 #[test]
-fn sequences_decoded_together_in_bf16_give_the_same_bits_as_alone() {
+fn a_sequence_gives_the_same_bits_in_bf16_when_decoded_together_and_alone() {
     let (_folder, path) = synthesise_model("llama", Dtype::BF16);
     assert_batch_equals_single(&path, KvDtype::F16, &[1, 3, 2]);
     assert_batch_equals_single(&path, KvDtype::F16, &[3, 1, 4]);

@@ -49,7 +49,7 @@ class Architectures(unittest.TestCase):
         masks = {"h.0.attn.bias": torch.ones(1, 1, 256, 256).tril(), "h.0.attn.masked_bias": torch.tensor(-1e4)}
         self.assertTrue(torch.equal(self.logits(case, weights={**renamed, **masks}), self.logits(case)))
 
-    def test_a_window_changes_the_first_token_beyond_it(self):
+    def test_a_sliding_window_changes_the_first_token_beyond_the_window(self):
         for name in ("mistral with a window", "phi3 with a window"):
             case = CASES[name]
             window = case["config"]["sliding_window"]

@@ -98,7 +98,7 @@ class Generating(unittest.TestCase):
         expected = [row[id] - math.log(numpy.exp(row).sum()) for row, id in zip(logits, IDS[1:])]
         numpy.testing.assert_allclose(model.score(IDS), expected, atol=1e-4)
 
-    def test_the_most_likely_ids_are_those_of_a_greedy_continuation(self):
+    def test_the_most_likely_ids_equal_a_greedy_continuation(self):
         model = load(write_folder(self))
         ids = [*IDS, *generate(model, IDS, 8, ignore_eos=True)]
         logprobs, most_likely, values = model.score_with_most_likely(ids)

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_differs_from_an_unreadable_limit() {
+    fn an_unlimited_cgroup_is_distinguished_from_an_unreadable_limit() {
         let unlimited = [
             ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", UNLIMITED_V1),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn own_cgroups_are_found_in_each_version_that_is_mounted() {
+    fn the_cgroups_of_this_process_are_found_in_each_mounted_version() {
         let mixed = MIXED_MOUNTS.to_string()
             + "44 31 0:44 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
                45 31 0:45 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";

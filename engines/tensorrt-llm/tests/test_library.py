@@ -99,7 +99,7 @@ class RealPackages(unittest.TestCase):
     """Tests that need packages which the library uses. The Python of `scripts/python-of pytorch-baseline` has them."""
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed in this Python")
-    def test_log_probabilities_of_real_tensors_are_those_of_log_softmax(self):
+    def test_log_probabilities_of_real_tensors_equal_log_softmax(self):
         import torch
 
         torch.manual_seed(1)

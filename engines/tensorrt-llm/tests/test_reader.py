@@ -70,7 +70,7 @@ class ReaderTest(unittest.TestCase):
         ((sequence, error),) = self.take_after_wait(1)
         self.assertEqual((sequence, str(error)), (self.sequence, "CUDA error"))
 
-    def test_take_returns_even_without_responses(self):
+    def test_the_reader_returns_no_responses_if_there_are_none(self):
         self.assertEqual(self.reader.take(), [])
         self.reader.abort([self.sequence], timeout_s=0)
         self.assertTrue(self.sequence.reader_task.done())

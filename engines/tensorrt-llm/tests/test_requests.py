@@ -7,7 +7,7 @@ from support import EOS, PROMPT, SECOND_EOS, expected_ids, ids, loaded_engine, s
 
 
 class Generation(unittest.TestCase):
-    def test_each_greedy_id_is_the_librarys_and_has_a_timestamp(self):
+    def test_each_greedy_id_comes_from_the_library_and_has_a_timestamp(self):
         engine = loaded_engine(self)
         answer = single_sequence(engine.generate(max_new_tokens=6, ignore_eos=True))
         self.assertEqual((answer["output_ids"], answer["finish"], answer["prompt_tokens"]), (expected_ids(PROMPT, 6), "length", 4))

@@ -91,7 +91,7 @@ class Agreement(unittest.TestCase):
     def test_a_compiled_step_gives_the_ids_of_pytorch_baseline(self):
         self.assert_equal_results([({"path": "compile", "cache_tokens": 512}, None), ({"path": "fast"}, "f32")])
 
-    def test_presets_other_than_f32_have_the_drift_of_the_readme(self):
+    def test_presets_other_than_f32_differ_from_f32_by_the_amount_in_the_readme(self):
         loads = [(options, dtype) for options, dtype, _ in DRIFT.values()]
         readme = (ENGINE / "README.md").read_text("utf-8")
         for (name, (*_, expected_drift)), (ids, scores) in zip(DRIFT.items(), run_engine(ENGINE, loads, self.held_out)):

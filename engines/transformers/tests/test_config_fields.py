@@ -10,7 +10,7 @@ ROOT = ENGINE.parents[1]
 
 
 class ConfigFields(unittest.TestCase):
-    def test_the_list_of_config_fields_is_that_of_the_installed_library(self):
+    def test_the_committed_list_of_config_fields_equals_the_fields_of_the_installed_library(self):
         derived = runpy.run_path(str(ROOT / "scripts" / "config-fields.py"))["result"]
         committed = json.loads((ROOT / "models" / "files" / "tests" / "config-fields.json").read_text())
         self.assertEqual(committed, derived, "scripts/python-of transformers scripts/config-fields.py > models/files/tests/config-fields.json")

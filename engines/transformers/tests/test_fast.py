@@ -45,7 +45,7 @@ class Results(unittest.TestCase):
         for left, right in zip(step_scores, prefill_scores, strict=True):
             self.assertAlmostEqual(left, right, delta=2e-5)
 
-    def test_two_ids_have_one_score(self):
+    def test_a_score_of_two_ids_has_one_log_probability(self):
         model = load(write_model(self, "llama"), FAST, dtype="f32")
         self.assertEqual(len(model.score(IDS[:2])), 1)
 

@@ -84,7 +84,7 @@ class Requests(unittest.TestCase):
                 # Prompts of one length have no pads.
                 self.assertEqual(generate(model, [IDS, IDS], 16, **fields), generate(model, [IDS], 16, ignore_eos=True) * 2)
 
-    def test_requests_do_not_change_the_next_answer(self):
+    def test_earlier_requests_do_not_change_an_answer(self):
         for model in self.models():
             first = generate(model, [IDS], 8, ignore_eos=True)
             generate(model, [[9, 9, 9, 9, 9, 9, 9]], 30, ignore_eos=True)

@@ -201,7 +201,7 @@ class Memory(unittest.TestCase):
         message = "the shard on cuda:0 takes 3.00 GB as bf16, and 2.00 GB are free on cuda:0"
         self.assertEqual((caught.exception.kind, caught.exception.message), ("out_of_memory", message))
 
-    def test_the_smaller_of_host_and_container_memory_counts(self):
+    def test_free_memory_is_the_smaller_of_host_memory_and_container_memory(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             self.assertIsNone(container_free_bytes(folder))

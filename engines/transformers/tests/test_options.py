@@ -16,7 +16,7 @@ def failure(test, options, device="cpu"):
 
 
 class Options(unittest.TestCase):
-    def test_the_default_is_plain_generate(self):
+    def test_the_default_path_is_generate_of_transformers_without_quantization(self):
         options = read_options({}, "cpu")
         self.assertEqual((options.path, options.quantize, options.attention, options.shard), ("generate", "none", "sdpa", 1))
 
@@ -38,7 +38,7 @@ class Options(unittest.TestCase):
             self.assertEqual((failed.kind, failed.message), ("unsupported", text))
             read_options(options, "cuda:1")
 
-    def test_numbers_and_booleans_can_be_text(self):
+    def test_values_of_number_and_boolean_options_can_be_text(self):
         options = read_options({"path": "compile", "fusion": "false", "cache_tokens": "512"}, "cpu")
         self.assertEqual((options.fusion, options.cache_tokens), (False, 512))
 

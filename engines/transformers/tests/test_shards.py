@@ -22,7 +22,7 @@ def device_sizes(parts, device_count):
 
 
 class Distribution(unittest.TestCase):
-    def test_neighbours_stay_together_and_no_device_is_empty(self):
+    def test_each_device_gets_adjacent_parts_and_no_device_is_empty(self):
         for sizes in ([5, 1, 1, 1, 1, 5], [1] * 10, [100, 1, 1], [1, 1, 100], [3, 3, 3, 3, 3], [0, 0, 0, 7]):
             parts = [(f"part {index}", size) for index, size in enumerate(sizes)]
             for devices in range(1, len(parts) + 1):

@@ -95,7 +95,7 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
     Ok(Content { name: model.name.clone(), architecture, config, generation, tokenizer, copied })
 }
 
-/// The config as config.json will have it, after a check that it describes the same tensors as the GGUF file.
+/// The config for config.json, after a check that the config describes the same tensors as the GGUF file.
 fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &FileWeights) -> Result<Config> {
     let path = model.weights.first().context("a GGUF model without a file")?;
     let header = gguf::read_header(path, 0)?;

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_an_error_that_names_it() {
+    fn the_error_for_a_folder_that_cannot_be_written_names_the_folder() {
         let error = unpack(std::path::Path::new("/dev/null"), "m", &[]).unwrap_err();
         assert!(format!("{error:#}").contains("/dev/null/m"), "{error:#}");
     }

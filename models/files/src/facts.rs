@@ -43,7 +43,7 @@ pub struct ModelFacts {
     pub parameters_per_token: u64,
     /// The KV cache of one position in all layers, with 16 bits a number.
     pub kv_bytes_per_position: u64,
-    /// `None` if it is unknown without reading all weights.
+    /// The identity of the weights. `None` if only reading all weights would tell it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
 }
@@ -134,7 +134,7 @@ impl ModelFacts {
         self.weights_bytes.saturating_add(self.kv_bytes_per_position.saturating_mul(context_tokens))
     }
 
-    /// Adds the facts by component, and those of a decode step.
+    /// Adds the facts by component, and the facts of a decode step.
     fn add_components(&mut self, parts: &[Part], bytes_of: impl Fn(&Part) -> u64) {
         let mut sums: BTreeMap<Component, (u64, u64)> = BTreeMap::new();
         (self.weight_bytes_per_token, self.parameters_per_token, self.parameters) = (0, 0, 0);

@@ -19,9 +19,9 @@ pub struct Tensor {
     pub dtype: &'static str,
     /// Outermost dimension first, in every format.
     pub shape: Vec<u64>,
-    /// The index of its file in `ModelFolder::weights`.
+    /// The index of the tensor's file in `ModelFolder::weights`.
     pub file: usize,
-    /// The offset of its bytes in that file.
+    /// The offset of the tensor's bytes in the file.
     pub offset: u64,
     pub bytes: u64,
 }

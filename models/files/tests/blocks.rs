@@ -298,7 +298,7 @@ fn quantized_dtypes_refuse_nan_and_infinity_and_name_the_first_index() {
 }
 
 #[test]
-fn a_number_that_would_become_infinite_is_refused_and_a_smaller_one_is_not() {
+fn the_largest_finite_number_of_a_dtype_is_accepted_and_a_larger_one_refused() {
     let next_larger = |value: f32| f32::from_bits(value.to_bits() + 1);
     // BF16 rounds larger numbers to infinity; F16 rounds 65520 to infinity.
     let largest_for_bf16 = f32::from_bits(0x7f7f_7fff);

@@ -10,7 +10,7 @@ use model_files::gguf::MetadataValue;
 use serde_json::{Value, json};
 use tiny::{model, write_json};
 
-/// The error of `ModelFolder::open`, else that of `parts`.
+/// The error of `ModelFolder::open`, or else the error of `parts`.
 fn error_of(path: &std::path::Path) -> String {
     let parts = ModelFolder::open(path).and_then(|folder| folder.parts());
     format!("{:#}", parts.unwrap_err())

@@ -277,7 +277,7 @@ fn a_tokenizer_with_ids_beyond_the_vocabulary_is_refused() {
 }
 
 #[test]
-fn facts_of_a_tokenizer_come_from_its_files() {
+fn a_tokenizer_has_the_facts_of_its_files() {
     let embedded = ModelFolder::open(embedded::folder().unwrap()).unwrap();
     let facts = embedded.tokenizer_facts().unwrap().unwrap();
     let entries = u64::from(embedded.config.vocabulary_size);

@@ -10,7 +10,7 @@ use crate::record::Launch;
 
 /// The largest root mean square of the differences of log-probabilities, in nats, with the status `exact`.
 pub const EXACT: f64 = 1e-3;
-/// The same with the status `agrees`.
+/// The largest root mean square, in nats, with the status `agrees`.
 pub const AGREES: f64 = 0.05;
 /// The largest gap of a near tie, in nats. At a near tie, rounding decides which of two tokens an engine gives.
 pub const NEAR_TIE: f64 = 0.01;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_one() {
+    fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_dtype() {
         let precision = |weights, dtype, model_dtype| {
             let requested = Requested { dtype, model_dtype, has_cache_option: false };
             Precision::of_dtypes(weights, None, None, &requested)

@@ -17,7 +17,7 @@ pub struct Greedy {
     pub texts: usize,
     /// The number of texts with a difference.
     pub differing: usize,
-    /// The number of the verifier's tokens in these texts.
+    /// The number of the verifier's tokens in the texts that both continued.
     pub compared: usize,
     /// The number of tokens before each text's first difference, in total.
     pub equal: usize,

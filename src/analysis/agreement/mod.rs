@@ -21,7 +21,7 @@ use crate::plan::Role;
 use crate::record::RunRecord;
 
 pub use early_text::EarlyText;
-pub use status::{Agreement, NoChecks, Status, UNVERIFIED_HINT, no_checks, two_digits};
+pub use status::{Agreement, NO_VERIFIER_HINT, NoChecks, Status, UNVERIFIABLE_HINT, no_checks, two_digits};
 pub use verifier::Against;
 
 impl Agreement {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_scores_are_counted_unless_the_verifier_has_none() {
+    fn missing_scores_are_counted_only_where_the_verifier_has_a_score() {
         let found = compare(&[Some(-1.0), None, Some(-1.0)], &[None, Some(-9.0)]).unwrap();
         assert_eq!((found.tokens, found.missing, found.first_missing), (0, 2, Some((0, 1))));
         assert_eq!(compare(&[None], &[Some(-1.0)]), None);

@@ -35,7 +35,8 @@ pub fn measured(names: &[&str], engines: &[InventedEngine]) -> RunRecord {
     measured_selection(selection, engines)
 }
 
-/// A record in which each engine's log-probabilities differ by its deviation, in nats, from those of the first, the verifier.
+/// A record in which each engine's log-probabilities differ by its deviation, in nats, from the log-probabilities of the first
+/// engine, the verifier.
 pub fn with_deviations(selection: Selection, engines: &[InventedEngine], deviations: &[f64]) -> RunRecord {
     let mut record = measured_selection(selection, engines);
     set_dtypes(&mut record, VERIFIER, "f32", "f32");

@@ -11,8 +11,11 @@ use super::verifier::Against;
 use crate::plan::Verification;
 use crate::record::RunRecord;
 
-/// The next step for an engine whose output is unverified.
-pub const UNVERIFIED_HINT: &str = "implement `score` and `prompt_ids`, or name --verifier";
+/// The next step for an engine that no verifier can check.
+pub const UNVERIFIABLE_HINT: &str = "implement `score` and `prompt_ids`";
+
+/// The next step for an engine whose output is unverified because no verifier ran.
+pub const NO_VERIFIER_HINT: &str = "implement `score` and `prompt_ids`, or name --verifier";
 
 /// The verification status of an engine's output, from the best status to unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

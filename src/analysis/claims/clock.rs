@@ -21,7 +21,7 @@ use stats::{median, quantile};
 
 /// The time that the clock of a correct engine may leave out: for reading the request, writing the answer, the scheduler.
 const ALLOWED_NS: f64 = 20e6;
-/// The same time as a share of the request; the larger of the two counts.
+/// The time that the clock of a correct engine may leave out, as a share of the request. The larger of both bounds counts.
 const ALLOWED_SHARE: f64 = 0.05;
 /// The quantile of the spans that is compared: a false clock affects every request, a busy machine delays only some.
 const SPAN_QUANTILE: f64 = 0.25;
@@ -41,7 +41,8 @@ const MIN_NS: f64 = 1e6;
 /// The least share of the later tokens' time that lies between the stamps of a correct engine. The noise of a
 /// machine does not explain a missing half.
 const MIN_STAMPED_SHARE: f64 = 0.5;
-/// The least ratio of the later tokens' time to that of a request for one token. A smaller ratio may be noise of the prefill.
+/// The least ratio of the later tokens' time to the time of a request for one token. A smaller ratio may be noise of the
+/// prefill.
 const MIN_RATIO_TO_FIRST: f64 = 0.25;
 
 /// A span of a request that should be close to zero.

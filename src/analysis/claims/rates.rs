@@ -24,7 +24,8 @@ const MAX_WAITED_CORES: f64 = 0.1;
 /// The largest accepted share of the best probe in any case. For memory: both observed bandwidths, halved by a busy program. For
 /// operations: probes differ by 6 %, but a unit that is not probed may be twice as fast (8-bit numbers on a GPU).
 const MAX_SHARE_OF_ANY_PROBE: f64 = 4.0;
-/// The same for the bandwidth of fewer than `MIN_PROBES` probes: single probes on a busy machine found 4 to 68 GB/s.
+/// The largest accepted share of the best bandwidth of fewer than `MIN_PROBES` probes: single probes on a busy machine found
+/// 4 to 68 GB/s.
 const MAX_SHARE_OF_FEW_PROBES: f64 = 20.0;
 /// On other processors, an engine may use a unit that is not probed and many times as fast.
 const ARCHITECTURE_WITH_PROBED_UNITS: &str = "x86_64";
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reported_share_is_that_of_the_table() {
+    fn the_share_in_the_warning_equals_the_share_in_the_table() {
         // The first launch has most of the requests, and is twice as fast as the others.
         let record = with_probes(TOO_SLOW, |record| {
             let is_beacon = |it: &crate::record::Launch| it.configuration == BEACON_INDEX;
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_other_processors_prove_nothing() {
+    fn rates_are_not_compared_with_probes_of_another_processor_architecture() {
         let on_arm = |record: &mut RunRecord| record.header.machine.architecture = "aarch64".into();
         assert_eq!(contradiction_of(&with_unit("decode", DECODE_OPERATIONS / 100.0, on_arm)), None);
     }

@@ -76,7 +76,7 @@ fn sizes(parameters: u64, read_per_token: u64) -> Option<Sizes> {
 }
 
 #[test]
-fn too_little_memory_for_the_reported_weights_contradicts_them() {
+fn memory_too_small_for_the_reported_weights_contradicts_the_report() {
     let record = decode_record(|record| change_facts(record, |facts| facts.weights_bytes = Some(2 * GB)));
     assert_excluded(
         &record,
@@ -212,7 +212,7 @@ fn a_narrow_dtype_without_rounding_is_reported() {
 }
 
 #[test]
-fn narrow_weights_on_disk_may_be_exact_in_f32() {
+fn an_engine_in_f32_may_be_exact_if_the_model_file_has_narrow_weights() {
     let mut record = scored(0.0, |facts| facts.weights_dtype = Some("bf16".into()));
     for configuration in &mut record.header.plan.configurations {
         configuration.model.dtype = Some("BF16".into());
@@ -281,7 +281,7 @@ fn more_busy_cores_than_threads_exclude_an_engine_from_the_ranking() {
 }
 
 #[test]
-fn the_reported_cores_are_those_of_the_table() {
+fn the_cores_in_the_warning_equal_the_cores_in_the_table() {
     let record = busy(1.0, |record| {
         let short = measured_samples(record).next().unwrap();
         short.answered_ns = short.sent_ns + 1_000_000;
@@ -380,7 +380,7 @@ fn one_fast_launch_of_three_is_not_reported() {
 }
 
 #[test]
-fn few_launches_need_a_larger_ratio() {
+fn a_prefix_cache_is_reported_from_few_launches_only_if_the_ratio_is_large() {
     let in_one_block = |share| {
         let mut record = with_repeated_prompt(share, Some(false));
         record.launches.retain(|launch| launch.block == 0);
@@ -434,7 +434,7 @@ fn with_eos(prompts: u32, engine_id: impl Fn(usize) -> u32) -> RunRecord {
 }
 
 #[test]
-fn an_engine_without_the_verifiers_eos_masks_it() {
+fn an_engine_that_gives_another_token_wherever_the_verifier_gives_eos_is_reported() {
     assert_excluded(&with_eos(3, |_| 5), About::Eos, "all 3 positions where the verifier gives EOS");
     // At a single position, rounding may be the cause. A single EOS shows that the engine can give EOS. A different text before
     // EOS proves nothing.
@@ -449,7 +449,7 @@ fn an_engine_without_the_verifiers_eos_masks_it() {
 }
 
 #[test]
-fn the_held_out_continuation_counts_as_a_position() {
+fn the_continuation_of_held_out_text_counts_as_a_position_with_eos() {
     let mut record = with_eos(1, |_| 5);
     let ids = |last: u32| [vec![7; 20], vec![last]].concat();
     record.continued =

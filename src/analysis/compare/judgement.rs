@@ -12,7 +12,7 @@ use stats::{Severity, SeverityThresholds, Verdict};
 
 use super::between::{ComparedRecord, compare_between};
 use super::comparable::{Difference, Incomparable, differences, shared_workloads};
-use super::matching::{Matching, different_factors, matching};
+use super::matching::{Matching, differing_settings, matching};
 use super::within::{compare_within, rerun_pairs};
 
 pub use changes::{Change, Mean, Outcome};
@@ -41,7 +41,7 @@ pub struct Judgement {
 pub enum Conclusion {
     Passed,
     Worse,
-    /// No gating metric is worse by a severity that fails, but at least one is inconclusive or missing, or none is known.
+    /// No gating metric fails. But one is inconclusive or was not compared, or no change of a gating metric is known.
     Inconclusive,
 }
 
@@ -71,7 +71,7 @@ pub fn judge(
     let (of_base, of_new) = (ComparedRecord::of(&of_base), ComparedRecord::of(&of_new));
     let comparisons = compare_between(&of_base, &of_new, &matching);
     let changes = changes::of_pairs(&of_base, &of_new, &matching.pairs, &comparisons, thresholds);
-    let mut notes = different_settings(base, new, &matching);
+    let mut notes = setting_notes(base, new, &matching);
     notes.extend(unmatched(base, new, &matching));
     notes.extend(uncalibrated(base, new, &matching));
     let sides = [("the base", base), ("the new record", new)];
@@ -109,7 +109,7 @@ pub fn judge_within(record: &RunRecord, thresholds: SeverityThresholds) -> Judge
         notices: unfinished(("the run", record)).into_iter().collect(),
         means: changes::means(&changes),
         changes,
-        notes: different_settings(record, record, &matching),
+        notes: setting_notes(record, record, &matching),
     }
 }
 
@@ -169,11 +169,11 @@ fn unfinished((name, record): (&str, &RunRecord)) -> Option<String> {
 }
 
 /// A note for each configuration whose settings, version or dtype of the weights differ.
-fn different_settings(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
+fn setting_notes(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
     let note = |&(of_base, of_new): &(usize, usize)| {
-        let factors = different_factors((base, of_base), (new, of_new)).join("; ");
+        let settings = differing_settings((base, of_base), (new, of_new)).join("; ");
         let label = text::line(&new.header.plan.configurations[of_new].label);
-        (!factors.is_empty()).then(|| format!("`{label}`: {factors}"))
+        (!settings.is_empty()).then(|| format!("`{label}`: {settings}"))
     };
     matching.pairs.iter().filter_map(note).collect()
 }

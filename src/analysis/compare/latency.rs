@@ -143,7 +143,7 @@ mod tests {
     use stats::Verdict;
 
     #[test]
-    fn the_latency_is_that_of_the_longest_prompt_and_of_the_answer() {
+    fn the_latency_adds_the_ttft_of_the_longest_prompt_and_the_decode_time_of_the_answer() {
         let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
         let values = Measured::of(&record);
         let latency = ChatLatency::of(&values, &all_pairs(&record.header.plan)).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_neither_part_has_no_latency() {
+    fn a_record_without_ttft_and_decode_has_no_latency() {
         let load = crate::plan::scenario::named("load").unwrap();
         let selection = crate::plan::Selection { scenarios: load, ..selection(&["patient-original"]) };
         let record = measured(&selection, &[ORIGINAL]);

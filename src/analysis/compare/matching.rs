@@ -41,14 +41,14 @@ pub fn matching(base: &Plan, new: &Plan) -> Matching {
 /// Whether two configurations have the same settings, reported version and dtype of the weights. A difference between them then
 /// counts as a change of the machine.
 pub fn is_same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> bool {
-    factors(base.0, base.1) == factors(new.0, new.1)
+    settings_in_effect(base.0, base.1) == settings_in_effect(new.0, new.1)
 }
 
-/// The factors that differ, with both values: `` threads `8`, was `2` ``.
-pub fn different_factors(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<String> {
-    let pairs = factors(base.0, base.1).into_iter().zip(factors(new.0, new.1));
+/// The settings that differ, with both values: `` threads `8`, was `2` ``.
+pub fn differing_settings(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<String> {
+    let pairs = settings_in_effect(base.0, base.1).into_iter().zip(settings_in_effect(new.0, new.1));
     let differing = pairs.filter(|(base, new)| base != new);
-    differing.map(|((factor, base), (_, new))| format!("{factor} `{new}`, was `{base}`")).collect()
+    differing.map(|((setting, base), (_, new))| format!("{setting} `{new}`, was `{base}`")).collect()
 }
 
 fn has_same_settings(a: &Configuration, b: &Configuration) -> bool {
@@ -71,15 +71,15 @@ fn settings(row: &Configuration) -> Vec<(&'static str, String)> {
 }
 
 /// The requested settings, with the version and the dtype of the weights that the engine reported.
-fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
-    let mut factors = settings(&record.header.plan.configurations[configuration]);
+fn settings_in_effect(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
+    let mut found = settings(&record.header.plan.configurations[configuration]);
     let launches = || record.launches_of(configuration);
     let unknown = || "unknown".to_string();
     let version = launches().find_map(|launch| Some(launch.hello.as_ref()?.version.clone()));
-    factors.insert(1, ("version", version.unwrap_or_else(unknown)));
+    found.insert(1, ("version", version.unwrap_or_else(unknown)));
     let dtype = launches().find_map(|launch| launch.loaded.as_ref()?.facts.weights_dtype.clone());
-    factors.push(("dtype of the weights", dtype.unwrap_or_else(unknown)));
-    factors.into_iter().map(|(name, value)| (name, text::line(&value))).collect()
+    found.push(("dtype of the weights", dtype.unwrap_or_else(unknown)));
+    found.into_iter().map(|(name, value)| (name, text::line(&value))).collect()
 }
 
 #[cfg(test)]
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn different_factors_are_listed_with_both_values() {
+    fn differing_settings_are_listed_with_both_values() {
         let base = planned(&selection(&["a"], &["decode"]));
         let mut new = base.clone();
         new.header.plan.configurations[0].threads = 8;
         new.header.plan.configurations[0].dtype = Some("bf16\u{1b}[31m".into());
-        let found = different_factors((&base, 0), (&new, 0));
+        let found = differing_settings((&base, 0), (&new, 0));
         assert_eq!(found, ["dtype `bf16`, was `default`", "threads `8`, was `2`"]);
         assert!(is_same_program((&base, 0), (&base, 0)) && !is_same_program((&base, 0), (&new, 0)));
     }

@@ -19,7 +19,7 @@ pub struct OnGpus {
     pub whole_bytes: Option<u64>,
     /// The share of the time in which a kernel ran, on the GPU with the largest share.
     pub busy_percent: Option<f64>,
-    /// The same for reading and writing of the GPU's memory.
+    /// The share of the time in which the GPU's memory was read or written, on the GPU with the largest share.
     pub memory_busy_percent: Option<f64>,
     /// The mean power of all GPUs together.
     pub watts: Option<f64>,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_of_the_device_counts_if_the_driver_names_no_process() {
+    fn gpu_memory_is_the_growth_of_the_device_if_the_driver_names_no_process() {
         let unnamed = || [gpu(0, 170, None), gpu(1, 90, None)];
         let found = on_gpus("cuda:1", None, unnamed()).unwrap();
         assert_eq!(

@@ -125,7 +125,7 @@ fn a_request_of_any_kind_has_the_values_of_a_metric() {
 }
 
 #[test]
-fn the_headline_so_far_is_that_of_the_running_launch() {
+fn the_headline_shown_during_a_launch_counts_only_that_launch() {
     let mut record = measured(&selection(&["a"], &["decode"]), 2, |at| Some(2.0 + f64::from(at.block)));
     let (metric, value) = headline_so_far(&record, 1, 0).unwrap();
     assert_eq!((metric.name(), value.round()), ("decode_rate", 333.0));

@@ -97,7 +97,7 @@ fn try_save(name: &str, recorder: &Recorder) -> u8 {
 struct Saved {
     baseline: Baseline,
     folder: PathBuf,
-    /// The age of the baseline that it replaced.
+    /// The age of the baseline that the saved one replaced.
     replaced: Option<Age>,
     /// Warnings about cases that are not in the baseline, and programs without a full copy.
     warnings: Vec<String>,

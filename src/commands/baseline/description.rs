@@ -20,7 +20,7 @@ const BASELINE_VERSION: u32 = 1;
 pub struct Baseline {
     pub baseline_version: u32,
     pub name: String,
-    /// The start of its run in UTC, in the format of RFC 3339.
+    /// The start of the baseline's run in UTC, in the format of RFC 3339.
     pub measured: String,
     pub machine: Machine,
     /// The fingerprint of the machine.

@@ -19,14 +19,14 @@ const MAX_SCRIPT_BYTES: u64 = 1 << 16;
 /// The program of one row of a baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// The path from which it was started.
+    /// The path from which the program was started.
     pub path: String,
     /// SHA-256, as `sha256sum` prints it. Absent if the program could not be read, or changed after the start of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The path of its copy, in the baseline's folder.
+    /// The path of the program's copy, in the baseline's folder.
     #[serde(default, alias = "kept", skip_serializing_if = "Option::is_none")]
     pub copy: Option<String>,
     /// The reason why there is no copy.

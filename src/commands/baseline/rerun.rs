@@ -1,4 +1,4 @@
-//! The programs of a baseline, as configurations that are measured in turn with those of this run.
+//! The programs of a baseline, as configurations that are measured in turn with the configurations of this run.
 
 use std::path::Path;
 

@@ -185,8 +185,8 @@ fn hidden_folder(name: &str, kind: &str) -> Result<PathBuf> {
     Ok(root()?.join(format!(".{name}.{kind}.{}", std::process::id())))
 }
 
-/// Removes the folders of processes that were killed while they saved, also of one whose process id this process has now. The
-/// folders of other running processes stay.
+/// Removes the folders of processes that were killed while they saved a baseline, also if this process has the process id of a
+/// killed one. The folders of other running processes stay.
 fn remove_leftovers(name: &str) {
     restore(name);
     for (path, pid, _) in hidden_folders(name) {

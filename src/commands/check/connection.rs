@@ -11,7 +11,7 @@ pub struct Connection {
     process: Process,
     /// The beginning of the present deadline: the time when the last line was sent, or a later `restart_deadline`.
     deadline_began: Instant,
-    /// The last line sent, and the last one received after it.
+    /// The last line that was sent, and the last line that was received after it.
     pub sent: Vec<u8>,
     pub received: Vec<u8>,
     /// The first stray line (a line on stdout that is no JSON object), and the number of stray lines.

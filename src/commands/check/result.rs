@@ -74,7 +74,7 @@ impl Counts {
 pub struct Evidence {
     /// The last line to the engine.
     pub sent: Vec<u8>,
-    /// The last line from the engine after it. Empty if there is none.
+    /// The last line from the engine after `sent`. Empty if there is none.
     pub received: Vec<u8>,
     /// The last lines of stderr of an engine that ended.
     pub stderr: Vec<String>,

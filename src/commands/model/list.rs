@@ -50,7 +50,7 @@ fn describe_shapes(shapes: &[(&str, &str)]) -> String {
 struct Model {
     name: String,
     bytes: u64,
-    /// Its facts, or the reason why it cannot be opened.
+    /// The model's facts, or the reason why the model cannot be opened.
     facts: Result<Facts, String>,
 }
 

@@ -85,7 +85,7 @@ pub struct State {
     pub budget: Option<Duration>,
     /// The user set the budget.
     pub budget_is_limit: bool,
-    /// The requests of the blocks planned so far, and those of them that are done; both include warm-ups.
+    /// The number of requests of the blocks planned so far, and how many of these requests are done; both include warm-ups.
     requests: u64,
     done: u64,
     /// The requests up to the end of the current block.

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_take_no_columns() {
+    fn colours_do_not_count_for_the_width_of_a_line() {
         let mut table = LiveTable::default();
         table.replacement("\u{1b}[32mtwenty columns text.\u{1b}[0m", SCREEN);
         assert_eq!(table.rows, 1);

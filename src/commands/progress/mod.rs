@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_display_takes_the_events_of_a_run() {
+    fn every_display_accepts_all_events_of_a_run() {
         for display in [Display::Live, Display::Log, Display::Steps] {
             let mut progress = Progress::new(display);
             progress.show_after_blocks(Box::new(|_| Some("a table".into())));

@@ -23,7 +23,7 @@ pub struct SeveralEngines<'a> {
     pub registry: &'a Registry,
     pub engines: &'a [&'a Engine],
     pub devices: &'a [Device],
-    /// Whether these are all engines. An engine that cannot run here is then no failure.
+    /// Whether `engines` has all known engines. An engine that cannot run here is then no failure.
     pub all: bool,
 }
 

@@ -115,7 +115,7 @@ fn a_preset_is_compared_only_with_another_known_preset() {
 }
 
 #[test]
-fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
+fn a_suite_lists_each_preset_next_to_the_preset_that_it_is_compared_with() {
     let preset = |name: &str, other_settings: &str| {
         format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{other_settings}")
     };

@@ -13,13 +13,13 @@ use crate::shell::Unavailable;
 /// The missing parts of an engine on some devices.
 pub struct Needed<'a> {
     pub engine: &'a Engine,
-    /// The devices on which this machine can run it.
+    /// The devices on which this machine can run the engine.
     pub devices: Vec<Device>,
     /// The programs that are not built.
     pub builds: Vec<Program<'a>>,
-    /// The folder of its environment, if the environment is missing. Engines may share it.
+    /// The folder of the engine's environment, if the environment is missing. Engines may share it.
     pub environment: Option<PathBuf>,
-    /// Why it cannot run on the other devices.
+    /// The reasons why the engine cannot run on the other devices.
     pub impossible: Vec<Unavailable>,
 }
 

@@ -17,7 +17,7 @@ const BY_SLOT: &str = "PCI_BUS_ID";
 #[serde(default)]
 pub struct Cuda {
     pub device_order: String,
-    /// Absent if it is not set: all GPUs are visible.
+    /// `CUDA_VISIBLE_DEVICES`. Absent if the variable is not set: all GPUs are visible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visible_devices: Option<String>,
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_the_first_second_are_ignored_for_averaged_values() {
+    fn averages_of_a_gpu_ignore_samples_of_the_first_second() {
         let early = GpuSample { at: FIRST_USABLE / 2, ..sample(0, Some(0), 1, &[]) };
         let summaries = summarise(&[early.clone(), sample(0, Some(90), 2, &[])]);
         assert_eq!(

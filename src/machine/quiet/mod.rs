@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gpus_of_a_plan_are_those_visible_to_its_engines() {
+    fn only_gpus_that_engines_of_the_plan_can_see_count_for_the_plan() {
         let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
         let used = |devices: &[&str], order: &str, visible: Option<&str>| {
             let on = |device: &&str| PlannedEngine { device: (*device).into(), ..PlannedEngine::default() };

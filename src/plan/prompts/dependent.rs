@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_prompts_are_found_by_identity_and_never_replace_those_of_the_same_length() {
+    fn stored_prompts_are_found_by_model_identity_and_never_replace_prompts_of_the_same_length() {
         let found = |by: &str, searched: &[u32]| DependentPrompts {
             by: by.into(),
             searched: searched.to_vec(),

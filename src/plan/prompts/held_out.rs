@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_grow_beyond_a_thousand_tokens_and_begin_with_bos() {
+    fn the_longest_held_out_text_has_over_a_thousand_tokens_and_each_begins_with_bos() {
         let prompts = prompts();
         assert_eq!(lengths(&prompts), (vec![128, 128, 128, 128, 1152], 48, 48));
         let held_out = prompts.held_out("m");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_and_prompt_fit_a_small_context() {
+    fn held_out_texts_and_prompt_fit_a_small_context() {
         let with = |tokens| Prompts { context_tokens: Some(tokens), ..prompts() };
         assert_eq!(lengths(&with(600)), (vec![128, 128, 128, 128, 599], 48, 48));
         assert_eq!(lengths(&with(100)), (vec![100; 4], 48, 48));

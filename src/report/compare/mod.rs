@@ -1,12 +1,12 @@
 //! The changes from one run to another, for every format.
 
 mod cells;
-mod programs;
+mod machine_readable;
 
 use super::document::{Content, Document, Layouts, Lines, List, Section};
 use super::json::json_bytes;
 use crate::analysis::compare::Judgement;
-pub use programs::judgement;
+pub use machine_readable::judgement;
 
 impl Content for Judgement {
     fn document(&self, _: Layouts) -> Document {
@@ -18,11 +18,11 @@ impl Content for Judgement {
     }
 
     fn lines(&self) -> Option<Lines> {
-        Some(programs::lines(self))
+        Some(machine_readable::lines(self))
     }
 
     fn json(&self) -> Vec<u8> {
-        json_bytes(&programs::entry(self))
+        json_bytes(&machine_readable::entry(self))
     }
 }
 

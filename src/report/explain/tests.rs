@@ -283,7 +283,7 @@ fn an_empty_or_interrupted_record_has_explanations() {
 }
 
 #[test]
-fn the_terms_are_those_that_the_record_needs() {
+fn only_terms_that_occur_in_the_record_are_explained() {
     let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let text = explained(&record, "");
     assert!(text.contains("vs ref: the speed-up over the reference `patient-original`"), "{text}");

@@ -194,7 +194,7 @@ fn an_unknown_machine_has_a_page_of_unknowns() {
 }
 
 #[test]
-fn the_page_is_shown_in_every_format_but_those_of_lines() {
+fn the_page_is_shown_in_every_format_except_formats_of_lines() {
     let markdown = shown(&page(), "markdown", None);
     assert!(
         markdown.contains("- fingerprint: a1b2c3\n") && markdown.contains("- warning: machine: "),

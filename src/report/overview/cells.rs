@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_has_the_same_units() {
+    fn values_of_every_size_have_the_same_unit() {
         let shown = [
             number_with_unit(18.9e6, Unit::Nanoseconds),
             number_with_unit(4.26e9, Unit::Nanoseconds),

@@ -30,7 +30,7 @@ pub struct Configuration<'a> {
     pub rows: Vec<&'a Row>,
     /// The reason why the configuration as a whole has no results.
     pub failure: Option<&'a FailureSummary>,
-    /// The reason why it has no rank by the primary workload.
+    /// The reason why the configuration has no rank by the primary workload.
     pub unranked: Option<Unranked>,
 }
 

@@ -7,7 +7,7 @@ use super::best;
 use super::cells::NOT_A_QUOTIENT;
 use super::columns::{NO_VERDICT, NOT_YET_CHECKED};
 use super::configurations::{Configuration, Overview};
-use crate::analysis::agreement::{NoChecks, UNVERIFIED_HINT};
+use crate::analysis::agreement::{Against, NO_VERIFIER_HINT, NoChecks, UNVERIFIABLE_HINT};
 use crate::analysis::metric::share::Absent;
 use crate::record::FailureKind;
 use crate::report::document::Table;
@@ -229,7 +229,11 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
         // An engine with scores needs no such hint, and a recorded reason has its own.
         let has_hint = it.agreement.scores.is_some() || it.agreement.recorded_hint().is_some();
-        let hint = (!has_hint).then(|| format!("hint: {UNVERIFIED_HINT}"));
+        let next_step = match it.agreement.against {
+            Against::Nothing => NO_VERIFIER_HINT,
+            _ => UNVERIFIABLE_HINT,
+        };
+        let hint = (!has_hint).then(|| format!("hint: {next_step}"));
         let why = recorded.chain(hint).collect::<Vec<_>>().join("; ");
         (why, format!("`{}`", it.engine))
     });

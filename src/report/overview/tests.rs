@@ -92,7 +92,7 @@ fn no_line_is_wider_than_sixty_columns() {
     assert_fits(&at(&seven_engines(), 60), 60);
 }
 
-/// Seven engines with this number of long warnings, and the one about a claim.
+/// Seven engines with this number of long warnings, and the warning about a claim.
 fn with_long_warnings(count: usize) -> RunRecord {
     let mut record = seven_engines();
     let words =
@@ -151,7 +151,7 @@ fn an_unverified_engine_never_leads() {
         position("text-only") > position("motor") && position("text-only") < position("absent"),
         "{text}"
     );
-    let hint = "`text-only` UNVERIFIED: gives text, not ids; hint: implement `score` and `prompt_ids`,";
+    let hint = "`text-only` UNVERIFIED: gives text, not ids; hint: implement `score` and `prompt_ids`\n";
     assert!(text.contains(hint), "{text}");
     // Colours make its row less prominent.
     let report = &Report::of(&seven_engines());

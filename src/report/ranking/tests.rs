@@ -14,7 +14,7 @@ fn labels<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<&'a str> {
     rows.into_iter().map(|row| row.engine.label.as_str()).collect()
 }
 
-/// The labels of the ranked rows, and those of the others with the reasons.
+/// The labels of the ranked rows, and the labels of the other rows with the reasons.
 fn ranking(report: &Report) -> (Vec<&str>, Vec<(&str, Unranked)>) {
     let mut rankings = rankings(report);
     assert_eq!(rankings.len(), 1);

@@ -20,7 +20,8 @@ use stats::{Comparison, Verdict};
 /// The largest ratio of a tie. If a difference is uncertain and larger, the engine with the lower estimate is recommended.
 pub const MAX_TIE_RATIO: f64 = 1.1;
 
-/// All configurations of a record that have a latency and may be recommended, and the others with the reason.
+/// The configurations of a record that may be recommended, because they have a latency, and the other configurations with the
+/// reason.
 pub struct Candidates {
     pub first_token: Option<String>,
     pub decode: Option<String>,

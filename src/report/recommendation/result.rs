@@ -29,7 +29,7 @@ pub struct ForModel {
     pub best: Option<Choice>,
     /// The best of the engines whose weights have at least the precision of the model, or whose output is exact.
     pub without_quantization: Option<Choice>,
-    /// The best of the others.
+    /// The best of the engines with a lower precision.
     pub lower_precision: Option<Choice>,
     /// Measured engines that are not recommended, with the reason.
     pub not_recommended: Vec<NotRecommended>,
@@ -46,7 +46,7 @@ pub struct NotRecommended {
 /// A recommended engine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Serialize)]
 pub struct Choice {
-    /// The label of its row.
+    /// The label of the engine's row.
     pub engine: String,
     pub dtype: Option<String>,
     pub status: Status,
@@ -58,9 +58,9 @@ pub struct Choice {
     /// Tokens per second after the first token.
     pub decode_rate: Option<f64>,
     pub peak_bytes: Option<f64>,
-    /// The engine that it was chosen over, and the result of their comparison.
+    /// The engine with which the chosen engine was compared, and the result.
     pub against: Option<Against>,
-    /// The engines that tie with it, so that speed did not decide between them.
+    /// The engines that tie with the chosen engine, so that speed did not decide.
     pub ties: Vec<String>,
 }
 

@@ -216,7 +216,7 @@ fn without_energy_counters_the_legend_names_the_missing_columns() {
 }
 
 #[test]
-fn json_has_null_for_an_unknown_resource_and_csv_has_lines_of_known_ones() {
+fn json_has_null_for_an_unknown_resource_and_csv_has_a_line_for_each_known_resource() {
     let json = json(&with_resources());
     let of_engine = |engine: &str| &json_case(&json, "decode", engine)["resources"];
     assert!(

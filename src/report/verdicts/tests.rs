@@ -262,7 +262,7 @@ fn a_run_that_was_cut_off_says_how_many_blocks_verdicts_need() {
 }
 
 #[test]
-fn one_line_has_the_noise_of_the_twin_and_the_calibration() {
+fn one_line_shows_the_noise_floors_of_the_twin_and_of_the_calibration() {
     let mut record = measured_engines(&decoding(&ALL_ENGINES));
     let noise_line = |record: &RunRecord| {
         let text = rendered(record, "table", 300);

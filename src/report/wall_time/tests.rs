@@ -82,7 +82,7 @@ fn parts_are_the_reported_times_and_the_remainder_is_unattributed() {
 }
 
 #[test]
-fn fractional_means_add_up() {
+fn mean_times_with_fractions_add_up_to_the_total() {
     for extra_ns in 0..7 {
         let mut samples = [sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10]), sample(11, &[4, 6, 9])];
         samples[1].answered_ns += extra_ns;
@@ -94,7 +94,7 @@ fn fractional_means_add_up() {
 }
 
 #[test]
-fn claims_beyond_the_elapsed_time_are_scaled_down_and_counted() {
+fn reported_times_beyond_the_elapsed_time_are_scaled_down_and_counted() {
     // The phases overlap: they claim 160 ms of the 80 ms after `hello`.
     let overlapping = launch(&[("import", 80), ("weights", 80)]);
     let wall_time = account(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);

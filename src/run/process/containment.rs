@@ -194,8 +194,8 @@ pub fn end_descendants(keeper: u32) -> Vec<String> {
     ended.into_iter().map(|(pid, command)| format!("`{command}` (process {pid})")).collect()
 }
 
-/// Ends every process of a run, and those that they start meanwhile, until `empty_searches` searches in a row find none. Removes
-/// the folders of the run's launches.
+/// Ends every process of a run, and the processes that they start meanwhile, until `empty_searches` searches in a row find none.
+/// Removes the folders of the run's launches.
 pub fn end_run(run: &str, empty_searches: u32) {
     let mark = Mark::of_run(environment::RUN, run);
     let cgroups: Vec<PathBuf> = cgroups_of_run(run).into_iter().filter(|folder| folder.is_dir()).collect();
@@ -255,7 +255,7 @@ fn cgroups_of_run(run: &str) -> Vec<PathBuf> {
     own.map(|folder| folder.join(format!("orchestrate-{run}"))).collect()
 }
 
-/// The processes of a cgroup and of those below it.
+/// The processes of a cgroup and of the cgroups below it.
 fn processes_in(cgroup: &Path) -> Vec<u32> {
     let own = system::read(cgroup.join("cgroup.procs")).unwrap_or_default();
     let mut pids: Vec<u32> = own.lines().filter_map(|line| line.trim().parse().ok()).collect();
@@ -265,14 +265,14 @@ fn processes_in(cgroup: &Path) -> Vec<u32> {
     pids
 }
 
-/// Kills every process of a cgroup and of those below it. Version 1, and Linux before 5.14, cannot do that at once.
+/// Kills every process of a cgroup and of the cgroups below it. Version 1, and Linux before 5.14, cannot do that at once.
 fn kill_all_in(cgroup: &Path) {
     if std::fs::write(cgroup.join("cgroup.kill"), "1").is_err() {
         kill_each(processes_in(cgroup), |pid| processes_in(cgroup).contains(&pid));
     }
 }
 
-/// Removes a cgroup and those below it, and the cgroup of its run if no launch is left in it.
+/// Removes a cgroup and the cgroups below it, and the cgroup of its run if no launch is left in it.
 fn remove_cgroup(cgroup: &Path) {
     folders_in(cgroup).for_each(|folder| remove_cgroup(&folder));
     let _ = std::fs::remove_dir(cgroup);

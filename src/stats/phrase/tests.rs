@@ -58,7 +58,7 @@ fn a_small_fraction_is_written_as_its_inverse() {
 }
 
 #[test]
-fn a_mean_is_better_or_worse() {
+fn a_mean_over_workloads_is_worded_as_better_or_worse() {
     assert_eq!(
         [1.8, 1.123, 1.0, 0.6, 0.4].map(|ratio| quality(ratio, "before")),
         [
@@ -158,7 +158,7 @@ fn the_threshold_is_rounded_up() {
 }
 
 #[test]
-fn bounds_on_both_sides_are_words_in_place_of_signs() {
+fn bounds_on_both_sides_of_zero_are_worded_without_signs() {
     let change = |estimate: f64, low: f64, high: f64| {
         Phrase::of_change(estimate.ln(), low.ln(), high.ln(), MetricKind::Speed).to_string()
     };
@@ -190,7 +190,7 @@ fn a_threshold_above_100_per_cent_is_a_factor() {
 }
 
 #[test]
-fn no_difference_is_not_printed_as_zero_per_cent() {
+fn equal_values_are_worded_as_no_difference_and_not_as_zero_per_cent() {
     for blocks in [&[0.0, 0.0][..], &[0.0; 3], &[1e-14, -1e-14, 0.0], &[1e-7, -1e-7, 0.0]] {
         let words = phrase_without_verdict(blocks, MetricKind::Speed);
         assert_eq!((words.change.as_str(), words.bounds.as_str()), (NO_DIFFERENCE, ""), "{blocks:?}");

@@ -21,7 +21,7 @@ pub enum Noise {
     Plateaus,
     /// In one block of ten, all rounds of one of the two engines are slow.
     HitOnEitherSide,
-    /// As `HitOnEitherSide`, but the slow engine is always the same.
+    /// In one block of ten, all rounds of an engine are slow, always of the same engine.
     HitOnOneSide,
 }
 

@@ -15,7 +15,7 @@ const SCALES: [f64; 6] = [0.3, 0.8, 1.2, 1.7, 2.5, 5.0];
 const MAX_FALSE_VERDICTS: f64 = 1000.0 * (1.0 - CONFIDENCE);
 
 #[test]
-fn table_of_coverage() {
+fn a_table_shows_the_coverage_of_intervals_by_noise() {
     println!(
         "\ncoverage of intervals that claim 95 %, by the deviation of a block as a multiple of the target\n"
     );
@@ -33,7 +33,7 @@ fn table_of_coverage() {
 }
 
 #[test]
-fn table_of_verdicts() {
+fn a_table_shows_the_false_verdicts_and_the_found_differences_by_noise() {
     println!(
         "\nfalse verdicts (faster or slower) in 1000 comparisons of an engine with itself, the worst of all sizes of noise;\n\
          claimed: at most {MAX_FALSE_VERDICTS:.0}\n"
@@ -86,7 +86,7 @@ fn table_of_verdicts() {
 }
 
 #[test]
-fn table_of_experiments() {
+fn a_table_shows_the_experiments_with_a_false_verdict_by_noise() {
     println!(
         "\nexperiments with a false verdict, of 1000 with three equal engines in six workloads (claimed: at most {MAX_FALSE_VERDICTS:.0})\n"
     );
@@ -99,7 +99,7 @@ fn table_of_experiments() {
 }
 
 #[test]
-fn table_of_comparisons_between_runs() {
+fn a_table_shows_the_false_verdicts_between_two_runs() {
     println!(
         "\nfalse verdicts in 1000 comparisons of two runs of one program (claimed: at most {MAX_FALSE_VERDICTS:.0}),\n\
          by the deviation between runs, as a multiple of the deviation between the blocks of one run\n"
@@ -114,7 +114,7 @@ fn table_of_comparisons_between_runs() {
 }
 
 #[test]
-fn table_of_estimators() {
+fn a_table_shows_the_errors_of_estimators() {
     println!(
         "\nerror (root mean square) of two estimators of a true ratio of 1.66, in 1000 runs of five blocks on a machine that\n\
          changes between two speeds, by the mean number of rounds at one speed\n"

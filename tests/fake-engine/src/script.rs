@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_json() {
+    fn every_default_of_a_script_is_valid_json() {
         for (name, default, _) in SETTINGS {
             assert!(serde_json::from_str::<Value>(default).is_ok(), "{name}");
         }

@@ -244,7 +244,7 @@ fn facts_can_be_wrong_one_at_a_time() {
 }
 
 #[test]
-fn false_times_are_halved_and_repeated_prompts_take_a_twentieth() {
+fn early_times_are_half_of_the_true_ones_and_a_repeated_prompt_takes_a_twentieth_of_its_time() {
     let early = Fake::with_fault("early_times").ask(GENERATE);
     // The reported start, 2 us, is true: 1 us for the implicit load and 1 us of `start_ns`.
     assert_eq!(times(&early), [12_000, 13_000, 14_000, 15_000, 16_000, 17_000]);
@@ -259,9 +259,13 @@ fn false_times_are_halved_and_repeated_prompts_take_a_twentieth() {
 }
 
 #[test]
-fn a_rate_can_come_without_iterations_and_memory_can_be_allocated() {
+fn a_rate_can_be_reported_without_iterations() {
     let answer = Fake::with_fault("rate_without_facts").ask(GENERATE);
     assert_eq!((&answer["iterations"], answer["summary"].is_object()), (&json!([]), true));
+}
+
+#[test]
+fn a_load_can_occupy_a_set_amount_of_memory() {
     let mut large = Fake::start(&json!({ "resident_bytes": 50_000_000 }));
     large.ask(LOAD);
     let status = std::fs::read_to_string(format!("/proc/{}/status", large.child.id())).unwrap();

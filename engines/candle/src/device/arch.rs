@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_capability_is_none() {
+    fn an_invalid_capability_is_not_accepted() {
         for text in
             ["", "a", "9", "9.", "9.00", ".9", "-90", "+90", "native", "1000", "90b", "9.0.1", "[N/A]"]
         {

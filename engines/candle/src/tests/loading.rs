@@ -123,7 +123,7 @@ fn a_gguf_keeps_its_own_dtype() {
 }
 
 #[test]
-fn the_requested_context_is_in_effect_and_must_not_exceed_the_models() {
+fn the_requested_context_is_in_effect_and_must_not_exceed_that_of_the_model() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let request = |tokens| Load { context_tokens: Some(tokens), ..Load::default() };
@@ -198,7 +198,7 @@ fn a_requested_context_replaces_the_context_of_a_gguf() {
 }
 
 #[test]
-fn an_output_matrix_beside_a_tied_embedding_must_be_its_copy() {
+fn an_output_matrix_that_differs_from_the_tied_embedding_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in [LLAMA, QWEN2, QWEN3, PHI3, GEMMA].map(|tiny| Tiny { tied: true, ..tiny }) {
         tiny.write_folder(folder.path());
@@ -242,7 +242,7 @@ fn rotation_settings_change_the_logits() {
 }
 
 #[test]
-fn gemmas_two_names_for_its_activation_mean_the_same() {
+fn both_config_names_of_gemmas_activation_give_the_same_logits() {
     let folder = tempfile::tempdir().unwrap();
     GEMMA.write_folder(folder.path());
     let expected = logits(&mut load(folder.path()), &[3, 4, 5]);

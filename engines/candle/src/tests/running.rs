@@ -140,7 +140,7 @@ fn a_converted_model_gives_the_logits_of_its_source() {
 }
 
 #[test]
-fn late_positions_are_exact_in_a_gguf() {
+fn positions_beyond_2048_are_as_exact_in_a_gguf_as_in_safetensors() {
     // f16 cannot hold 2049.
     let ids: Vec<u32> = (0..2100_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for tiny in IN_GGUF.map(|tiny| Tiny { context: 2100, layers: 1, ..tiny }) {
@@ -162,7 +162,7 @@ fn candles_fused_attention_works_for_one_two_and_four_key_value_heads() {
 }
 
 #[test]
-fn repacked_kernels_give_the_logits_of_the_original_weights() {
+fn candles_kernels_for_repacked_weights_give_the_logits_of_the_original_weights_up_to_rounding() {
     let expected = logits(&mut load_safetensors(WIDE), &PROMPT);
     for (dtype, bound) in [(GgmlDType::Q8_0, 0.05), (GgmlDType::Q4K, 0.3)] {
         let difference = relative_difference(&logits(&mut load_gguf(WIDE, dtype), &PROMPT), &expected);

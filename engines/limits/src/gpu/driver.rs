@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_time_is_none() {
+    fn an_invalid_time_gives_no_result() {
         assert_eq!(nanoseconds(0.5), Some(500_000));
         for ms in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             assert_eq!(nanoseconds(ms), None, "{ms}");

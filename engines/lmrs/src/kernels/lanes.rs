@@ -79,7 +79,7 @@ mod tests {
 
     /// The digest depends on every bit of every result.
     #[test]
-    fn bits_are_the_same_in_every_build() {
+    fn exp_logistic_and_sums_have_the_same_bits_in_every_build() {
         let x: Vec<f32> = (0..10_000).map(|step| (step as f32).sqrt() - 50.0).collect();
         let digest = |f: &dyn Fn(f32) -> f32| {
             x.iter().fold(0_u32, |bits, x| bits.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ f(*x).to_bits())

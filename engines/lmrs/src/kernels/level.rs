@@ -29,7 +29,7 @@ pub enum Instructions {
 /// The instructions of a level, its name, and a check whether this machine has it.
 type Entry = (Instructions, &'static str, fn() -> bool);
 
-/// The names of all levels, including those of other processors.
+/// The names of all levels, including the levels of other processors.
 const LEVEL_NAMES: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
 
 impl Level {

@@ -29,7 +29,7 @@ impl<'a> Outputs<'a> {
         Self { first, stride: width, tokens, outputs: 0..width, rows: PhantomData }
     }
 
-    /// The columns before `output`, and those from it on.
+    /// The columns before `output`, and the columns from `output` on.
     pub fn split_at(self, output: usize) -> (Self, Self) {
         let Self { first, outputs, .. } = &self;
         assert!(outputs.start <= output && output <= outputs.end, "a column within the range");

@@ -27,7 +27,7 @@ pub struct Chunk {
     /// The index of the sequence.
     pub index: usize,
     pub rows: usize,
-    /// The number of these rows that check drafted ids.
+    /// The number of the chunk's rows that check drafted ids.
     pub drafted: usize,
     pub wanted: Wanted,
     kind: Kind,
@@ -40,7 +40,7 @@ enum Kind {
     Tokens,
     /// Whole prompts of a few rows; without a cache, also whole sequences.
     Short,
-    /// Longer ones, or parts of them.
+    /// Prompts of many rows, or parts of such prompts.
     Long,
 }
 

@@ -173,7 +173,7 @@ fn overlapping_requests_give_the_ids_of_single_requests() {
 }
 
 #[test]
-fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
+fn a_request_reuses_the_memory_of_a_cache_and_not_its_contents() {
     let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     for seed in 0..5 {
         let prompt = prompt(6, seed);

@@ -23,7 +23,7 @@ const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Pieces for each thread when activations are quantized for panels.
 const PIECES_PER_THREAD: usize = 4;
 
-/// Tokens that a thread takes at a time when they are narrowed to bf16.
+/// The number of tokens that a thread narrows to bf16 at a time.
 const PIECE_TOKENS: usize = 8;
 
 /// The threads, the level of their vector instructions, and buffers for activations in the formats of the kernels.

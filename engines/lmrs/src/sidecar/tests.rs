@@ -45,7 +45,7 @@ fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
 }
 
 #[test]
-fn changed_weights_have_no_cached_packing() {
+fn packed_weights_are_not_read_from_the_cache_after_the_weights_changed() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let sidecar = || Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
     sidecar().write("q8_0", &NO_MATRICES, &packed_region(1), &pool).unwrap();

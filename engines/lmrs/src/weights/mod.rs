@@ -46,7 +46,7 @@ pub struct Layer {
     pub key_norm: Option<Norm>,
     pub attention_output: Linear, // [hidden, heads * head_dim]
     pub feed_forward_norm: Norm,
-    /// The result of `gate`, after the activation function, is multiplied with that of `up`. Some models have no gate.
+    /// The result of `gate`, after the activation function, is multiplied with the result of `up`. Some models have no gate.
     pub gate: Option<Linear>, // [inner, hidden]
     pub up: Linear,   // [inner, hidden]
     pub down: Linear, // [hidden, inner]
@@ -111,7 +111,7 @@ pub enum Table {
 pub struct FileTable {
     region: Region,
     stored: Dtype,
-    /// The requested dtype, if it differs: rows are rounded to it, as the rows of the output matrix are.
+    /// The requested dtype, if it differs from the stored one: rows are rounded to it, as the rows of the output matrix are.
     rounded: Option<Dtype>,
     width: usize,
 }

@@ -32,7 +32,7 @@ pub struct Plan {
     owned_bytes: usize,
     mapped_bytes: u64,
     learned_positions_bytes: u64,
-    /// Matrices by the GGUF name of their part, and their first row in it.
+    /// Matrices by the GGUF name of their part, and by their first row in the part.
     matrices: HashMap<(String, u64), Planned>,
     requested: RequestedFormat,
     /// Matrices by GGUF name whose rows cannot be packed; only reading reveals them.
@@ -54,7 +54,7 @@ enum Memory {
 
 /// A matrix that is read into owned memory.
 pub(super) struct OwnedMatrix {
-    /// The index of its part.
+    /// The index of the matrix's part.
     pub part: usize,
     /// The rows, in the network's order.
     pub rows: std::ops::Range<u64>,

@@ -133,7 +133,7 @@ impl<'a> Roles<'a> {
 pub enum RequestedFormat {
     /// The formats of the file.
     File,
-    /// This format, for matrices whose rows it can hold.
+    /// One format for all matrices with rows that fit it.
     Format(&'static Format),
 }
 

@@ -30,7 +30,7 @@ enum Other {
     Json(&'static str),
     /// Twice the number.
     Double,
-    /// The other of true and false.
+    /// The opposite: false if the value is true, true if it is false.
     Opposite,
 }
 

@@ -21,7 +21,7 @@ pub struct Architecture {
     pub name: &'static str,
     /// `general.architecture` in GGUF; some architectures share one.
     pub gguf: &'static str,
-    /// The name of its class in the library transformers, for config.json.
+    /// The name of the architecture's class in the library transformers, for config.json.
     pub class: &'static str,
     /// Whether the output matrix is the embedding by default.
     pub(crate) tied: bool,
@@ -339,7 +339,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn rows_of_a_head_convert_from_halves_to_pairs_and_back() {
+    fn rotated_rows_of_a_head_are_reordered_for_gguf_and_back() {
         let part = Part {
             name: String::new(),
             gguf: String::new(),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_type_decides_else_the_class_else_tensor_names_else_the_folder() {
+    fn the_architecture_comes_from_the_model_type_or_else_the_class_the_tensor_names_or_the_folder() {
         let plain = "model.layers.0.self_attn.q_proj.weight";
         let stated = json!({ "model_type": "falcon", "architectures": ["LlamaForCausalLM"] });
         assert_eq!(detect_name(&stated, plain, "x").as_deref(), Some("falcon"));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_architecture_with_most_marks_comes_first_and_a_foreign_mark_excludes_an_architecture() {
+    fn tensor_names_find_the_most_specific_architecture_first_and_exclude_other_architectures() {
         let matching_names = |ends: &[&str]| {
             let names = ends.iter().map(|end| format!("model.layers.0.self_attn.{end}")).collect::<Vec<_>>();
             let architectures = matching_architectures(names.iter().map(String::as_str));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_every_architecture_have_its_marks() {
+    fn every_architecture_is_found_by_the_names_of_its_own_tensors() {
         for (name, text) in crate::SHAPES.iter().filter(|(name, _)| name.starts_with("tiny-")) {
             let shape: Value = serde_json::from_str(text).unwrap();
             let config = crate::Config::from_json(shape["config"].clone(), &Value::Null).unwrap();

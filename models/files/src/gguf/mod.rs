@@ -38,10 +38,10 @@ pub enum Value {
     Bool(bool),
     Text(String),
     Array {
-        /// The type of its elements, by GGUF's numbers for value types.
+        /// The type of the array's elements, by GGUF's numbers for value types.
         kind: u32,
         length: u64,
-        /// The offset of its first element in the file.
+        /// The offset of the array's first element in the file.
         offset: u64,
     },
 }

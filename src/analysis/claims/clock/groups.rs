@@ -14,10 +14,11 @@ use stats::quantile;
 
 /// The quantile of the gaps that is compared with the mean gap. In groups of two, half of the gaps are small.
 const SMALL_QUANTILE: f64 = 0.45;
-/// The least ratio of that quantile to the mean gap. With simulated engines that share each core with one other
+/// The least ratio of the quantile `SMALL_QUANTILE` to the mean gap. With simulated engines that share each core with one other
 /// program, the ratio falls to 0.5.
 const MIN_RATIO: f64 = 0.25;
-/// The same on a busy machine. With simulated engines that share each core with eight other programs, the ratio falls to 0.12.
+/// The least ratio on a busy machine. With simulated engines that share each core with eight other programs, the ratio
+/// falls to 0.12.
 const MIN_RATIO_IF_BUSY: f64 = 0.05;
 /// The largest mean number of cores that the threads of an engine wait for on a quiet machine, as in `threads`.
 const MAX_WAITED_CORES: f64 = 0.1;

@@ -26,12 +26,12 @@ const MOST_QUANTILE: f64 = 0.25;
 const MIN_REQUESTS: usize = 3;
 const MIN_LAUNCHES: usize = 3;
 
-/// A case whose span is longer than that of other requests. All values are medians over launches.
+/// A case whose span is longer than the span of other requests. All values are medians over launches.
 pub struct Growth {
     pub case: usize,
     /// The span in this case: the shortest one, or the one that three of four requests reach.
     pub span_ns: f64,
-    /// The shortest span of the other requests of a launch, by the same measure.
+    /// The shortest span of the other requests of a launch, by the measure of `span_ns`.
     pub other_ns: f64,
     /// The time of a request.
     pub elapsed_ns: f64,
@@ -39,7 +39,7 @@ pub struct Growth {
     pub bound_ns: f64,
 }
 
-/// Of the cases beyond the bound, the one with the largest growth as a share of the time of its requests.
+/// The case with the largest growth, as a share of the time of its requests, among the cases beyond the bound.
 pub fn largest(subject: &Subject, length: Length) -> Option<Growth> {
     let spans = SpansByLaunch::of(subject, length);
     let beyond_bound = subject.cases().filter_map(|case| spans.growth(case));
@@ -88,7 +88,7 @@ impl SpansByLaunch {
         Self(by_launch.collect())
     }
 
-    /// The spans of a case in each launch, with those of the other groups of the launch.
+    /// The spans of a case in each launch, with the spans of the other groups of the launch.
     fn with_others(&self, case: usize) -> Vec<(&GroupSpans, Vec<&GroupSpans>)> {
         let launches = self.0.values().filter_map(|groups| {
             let others = groups.iter().filter(|(group, _)| **group != (case, false));

@@ -23,7 +23,7 @@ enum Clock {
     Early(f64),
     /// The first token is stamped at this share of its time, and the end is true.
     EarlyFirstToken(f64),
-    /// Four tokens have the time of the first of them.
+    /// Groups of four tokens, each group with the time of its first token.
     Groups,
 }
 

@@ -24,7 +24,8 @@ fn delays_of_half_of_the_requests_are_not_reported() {
     assert_eq!(contradictions_of(&with_busy_cores(record)), []);
 }
 
-/// A record in which beacon's times since the start of a request are multiplied by these shares: those of tokens, and the end.
+/// A record of beacon with early times: `token_share` multiplies the times of tokens since the start of the request, `end_share`
+/// the time of its end.
 fn with_early_stamps(token_share: f64, end_share: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
     with_busy_cores(decode_record(|record| {
         change(record);
@@ -47,7 +48,7 @@ fn stamps_at_half_the_true_times_are_reported_with_and_without_an_early_end() {
 }
 
 #[test]
-fn half_missing_from_short_requests_is_reported_if_another_engine_is_correct() {
+fn a_clock_that_leaves_out_half_of_short_requests_is_reported_if_another_engine_is_correct() {
     // Requests of about 6 ms: half of a request is below the fixed bounds.
     let shorter = |record: &mut RunRecord| {
         for sample in &mut record.samples {
@@ -116,7 +117,8 @@ fn tokens_stamped_together_are_reported_beyond_the_noise_of_a_machine() {
     assert!(!are_stamps_reported(15_000_000));
 }
 
-/// Whether the check reports beacon, whose gap after each token in a group of `tokens` is this share of the mean gap.
+/// Whether the check reports beacon if it stamps its tokens in groups of `tokens`. A gap inside a group is `share` of the mean
+/// gap.
 fn are_groups_reported(tokens: usize, share: f64, stamp: Stamp, is_busy: bool) -> bool {
     let record = with_busy_cores(decode_record(|record| {
         launches(record).for_each(|launch| launch.hello.get_or_insert_default().stamp = stamp);

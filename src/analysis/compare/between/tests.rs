@@ -88,7 +88,7 @@ fn the_change_of_the_reference_is_a_noise_floor() {
 }
 
 #[test]
-fn twins_of_either_run_and_calibration_raise_the_threshold() {
+fn the_twins_of_either_run_and_a_calibration_raise_the_threshold() {
     let both = selection(&["reference", "a"], &["decode"]);
     let quiet = |factor: f64, seed| run(&both, factor, 0.002, seed);
     // Configuration 2 is the twin of the reference.

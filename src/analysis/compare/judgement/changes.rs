@@ -28,7 +28,7 @@ pub struct Change {
     pub gating: bool,
     /// The median of the blocks' medians in the base, in the metric's unit.
     pub base: Option<f64>,
-    /// The same in the new record.
+    /// The median of the blocks' medians in the new record, in the metric's unit.
     pub new: Option<f64>,
     pub outcome: Outcome,
     pub severity: Severity,

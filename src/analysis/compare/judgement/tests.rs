@@ -166,7 +166,7 @@ fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
 }
 
 #[test]
-fn another_engine_is_named_with_the_differing_factors() {
+fn another_engine_is_named_with_the_differing_settings() {
     let base = run(&single_engine(), 1.0, 1);
     let new = run(&selection(&["b"], &["decode"]), 0.5, 2);
     let judgement = compare(&base, &new);

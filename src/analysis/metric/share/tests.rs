@@ -264,7 +264,7 @@ fn extreme_facts_give_finite_shares_or_none() {
 }
 
 #[test]
-fn bits_per_number_are_those_that_model_files_store() {
+fn bits_per_number_equal_the_stored_bits_of_model_files() {
     for dtype in model_files::Dtype::ALL {
         let (numbers, bytes) = dtype.block();
         assert_eq!(bits(dtype.as_str()), Some(bytes as f64 * 8.0 / numbers as f64), "{dtype:?}");

@@ -67,7 +67,7 @@ async fn a_killed_process_reports_its_signal() {
 /// After an expensive search of the whole machine, later pauses look only at the processes that it found.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn pauses_search_the_whole_machine_once_while_a_search_is_expensive() {
+async fn repeated_pauses_search_all_processes_only_once_if_a_search_is_expensive() {
     let mut process = Process::start(&launching("read forever")).unwrap();
     process.pause().await;
     // A process that waits for a busy processor stops only when it gets the processor.

@@ -5,7 +5,7 @@ use crate::formats::Unfit;
 use crate::kernels::Level;
 use crate::kernels::test_rng::TestRng;
 
-/// Numbers like those of a layer: sums of four random numbers, so that large ones are rare.
+/// Numbers like the weights of a layer: sums of four random numbers, so that large ones are rare.
 fn numbers(rng: &mut TestRng, inputs: usize) -> Vec<u16> {
     let number = |rng: &mut TestRng| (0..4).map(|_| rng.number()).sum::<f32>() / 50.0;
     (0..inputs).map(|_| (number(rng).to_bits() >> 16) as u16).collect()

@@ -1,7 +1,8 @@
 //! Attention over tiles of keys and values: products of a few rows with a tile, and the softmax between them.
 //!
-//! Both products are `sums += left * right`, where `right` is a tile of the KV cache. A row of a tile has one dimension of the
-//! keys of all its positions, or the values of one position. So one kernel serves both, and no sum crosses vector lanes.
+//! Both products are `sums += left * right`, where `right` is a tile of the KV cache. In a tile of keys, a row is one dimension
+//! of all positions of the tile. In a tile of values, a row is one position. So one kernel serves both, and no sum crosses vector
+//! lanes.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "SIMD instructions"))]
 
 #[cfg(test)]
@@ -30,14 +31,14 @@ pub enum KvDtype {
     F32,
 }
 
-/// The keys of a tile of the KV cache, or a strip of its values: consecutive rows of `width` numbers. `width` is a multiple of
-/// 16 and at most 64.
+/// The keys of a tile of the KV cache, or a strip of its values (at most 64 dimensions side by side): consecutive rows of `width`
+/// numbers. `width` is a multiple of 16 and at most 64.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheRows<'a> {
     pub bytes: &'a [u8],
     pub kv_dtype: KvDtype,
     pub width: usize,
-    /// Bytes from each number to the same number of the tile that is read next, to prefetch it; 0 prefetches nothing.
+    /// The distance in bytes to the tile that is read next, which is prefetched; 0 prefetches nothing.
     pub ahead: usize,
 }
 

@@ -80,7 +80,7 @@ fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestR
 }
 
 #[test]
-fn a_row_is_the_same_before_packing_and_after_lookup() {
+fn a_row_of_a_packed_matrix_equals_the_row_before_packing() {
     let mut rng = TestRng::new(17);
     for format in formats() {
         let (block_inputs, _) = format.dtype.block();

@@ -216,7 +216,7 @@ pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Bf16Line]) {
     levels::narrow_lines(level, x, lines);
 }
 
-/// Multiplies all tokens of `x` with the rows of `out`'s outputs, and prefetches the rows after them for the next call.
+/// Multiplies all tokens of `x` with the rows of `out`'s outputs, and prefetches the following rows for the next call.
 pub fn multiply_blocked(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let pairs = pair_kernels(matrix.format).expect("weights with products of pairs");

@@ -30,7 +30,7 @@ fn plain_and_packed(rng: &mut TestRng, outputs: usize, inputs: usize) -> [Matrix
 }
 
 #[test]
-fn products_of_packed_rows_equal_those_of_bf16_rows_at_every_level() {
+fn packed_rows_and_bf16_rows_give_equal_products_at_every_level() {
     let mut rng = TestRng::new(31);
     for (outputs, inputs) in [(1, 128), (3, 256), (70, 896), (333, 2048), (9, 8192), (37, 4864)] {
         let [plain, packed] = plain_and_packed(&mut rng, outputs, inputs);
@@ -50,7 +50,7 @@ fn products_of_packed_rows_equal_those_of_bf16_rows_at_every_level() {
 }
 
 #[test]
-fn a_product_of_any_range_of_outputs_equals_that_range_of_the_full_product() {
+fn a_product_of_some_outputs_equals_the_same_outputs_of_the_full_product() {
     let mut rng = TestRng::new(34);
     for (outputs, inputs) in [(70, 256), (45, 4864)] {
         let [_, packed] = plain_and_packed(&mut rng, outputs, inputs);
@@ -78,7 +78,7 @@ fn a_product_of_any_range_of_outputs_equals_that_range_of_the_full_product() {
 }
 
 #[test]
-fn the_largest_output_of_packed_rows_equals_that_of_bf16_rows() {
+fn packed_rows_and_bf16_rows_have_the_same_largest_output() {
     let mut rng = TestRng::new(32);
     for (outputs, inputs) in [(1, 128), (2051, 256), (700, 2048)] {
         let [plain, packed] = plain_and_packed(&mut rng, outputs, inputs);
@@ -92,7 +92,7 @@ fn the_largest_output_of_packed_rows_equals_that_of_bf16_rows() {
 
 /// Products use tiles only with AMX, but any level with pairs can compute them.
 #[test]
-fn products_of_packed_rows_through_tiles_equal_those_of_bf16_rows() {
+fn packed_rows_and_bf16_rows_give_equal_products_through_tiles() {
     let mut rng = TestRng::new(33);
     for (outputs, inputs, tokens) in [(5, 128, 9), (70, 2048, 50), (131, 4096, 17)] {
         let matrices = plain_and_packed(&mut rng, outputs, inputs);

@@ -253,17 +253,17 @@ pub trait TileUnit {
 pub struct TileProduct {
     /// `[outputs][steps]`: pairs of bf16.
     pub weights: *const u32,
-    /// Pairs from the weights of one output to those of the next.
+    /// The distance in pairs from the weights of one output to the weights of the next output.
     pub weights_stride: usize,
     /// `[groups][steps]`
     pub lines: *const U32Line,
-    /// Lines from the start of one group to that of the next.
+    /// The distance in lines from the start of one group to the start of the next group.
     pub lines_stride: usize,
     pub groups: usize,
     pub steps: usize,
     /// `[outputs][groups][16]`
     pub sums: *mut f32,
-    /// Numbers from the sums of one output to those of the next.
+    /// The distance in numbers from the sums of one output to the sums of the next output.
     pub sums_stride: usize,
 }
 
