@@ -44,7 +44,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "ttft",
         about: "time to first token over prompt lengths, warm",
         kind: Kind::Warm,
-        axes: Axes::of(TTFT_LENGTHS, &[1]),
+        axes: Axes::of(&[16, 128, 512], &[1]),
         rounds: 5,
         headline: MetricId::FIRST_TOKEN,
     },
@@ -52,15 +52,15 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "p99",
         about: "percentiles of the time to first token: in five blocks, 100 requests of each prompt length",
         kind: Kind::Warm,
-        axes: Axes::of(TTFT_LENGTHS, &[1]),
+        axes: Axes::of(&[10, 50, 100, 150, 200, 250, 300, 350, 400], &[1]),
         rounds: 20,
         headline: MetricId::FIRST_TOKEN,
     },
     Scenario {
         name: "prefill",
-        about: "prompt tokens per second over prompt lengths, warm",
+        about: "prompt tokens per second over a long prompt, warm",
         kind: Kind::Warm,
-        axes: Axes::of(&[32, 128, 512, 1024, 2048], &[1]),
+        axes: Axes::of(&[1024], &[1]),
         rounds: 3,
         headline: MetricId::PREFILL_RATE,
     },
@@ -74,9 +74,9 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "depth",
-        about: "decode after many tokens, when each step also reads many keys and values; a run takes minutes",
+        about: "decode after 8192 tokens, when each step also reads many keys and values; a run takes minutes",
         kind: Kind::Warm,
-        axes: Axes { depth: &[512, 2048, 8192], ..Axes::of(&[32], &[32]) },
+        axes: Axes::of(&[8192], &[32]),
         rounds: 1,
         headline: MetricId::DECODE_RATE,
     },
@@ -111,9 +111,6 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// The prompt lengths over which the time to first token is measured.
-const TTFT_LENGTHS: &[u32] = &[10, 50, 100, 150, 200, 250, 300, 350, 400];
-
 #[derive(Debug)]
 pub struct Suite {
     pub name: &'static str,
@@ -146,14 +143,14 @@ pub const SUITES: &[Suite] = &[
         parts: &[
             SuitePart::all("load"),
             SuitePart::with_lengths("ttft", &[128, 512]),
-            SuitePart::with_lengths("prefill", &[1024]),
+            SuitePart::all("prefill"),
             SuitePart::all("decode"),
         ],
     },
     Suite {
         name: "latency",
-        about: "the time to first token and its percentiles over prompt lengths",
-        parts: &[SuitePart::all("ttft"), SuitePart::all("p99")],
+        about: "the first token over prompt lengths, with percentiles (see --distribution)",
+        parts: &[SuitePart::all("load"), SuitePart::all("p99")],
     },
     Suite {
         name: "rates",
@@ -222,7 +219,7 @@ mod tests {
             let scenarios = named(name).unwrap();
             scenarios.iter().find(|it| it.name == "ttft").unwrap().axes.prompt_tokens
         };
-        assert_eq!((lengths("default"), lengths("ttft")), (&[128, 512][..], TTFT_LENGTHS));
+        assert_eq!((lengths("default"), lengths("ttft")), (&[128, 512][..], &[16, 128, 512][..]));
         assert_eq!(SUITES[0].describe(), "load, ttft 128, ttft 512, prefill, decode");
     }
 

@@ -56,7 +56,7 @@ impl<'a> DistributionTable<'a> {
     }
 
     fn table_of(&self, metric: &Metric, rows: &[&Row], layout: Layout) -> Table {
-        let layout = Layout { factor_columns: false, ..layout };
+        let layout = Layout { columns_of_varying_options: false, ..layout };
         let labels = Labels::of(self.report, layout);
         let numbers: Vec<Numbers> = rows.iter().filter_map(|row| Numbers::of(row)).collect();
         let scale = Scale::of(metric.unit, numbers.iter().flat_map(|it| it.values.iter().copied()));
