@@ -310,7 +310,7 @@ fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
 fn wrong_output_in_the_base_is_not_compared() {
     let judgement = compare(&checked(2.3), &checked(0.0));
     let line = beacon(&judgement);
-    assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
+    assert!(line.sentence.contains("not before (wrong output in the base: "), "{}", line.sentence);
     let judgement = compare(&checked(2.3), &checked(2.3));
     assert!(beacon(&judgement).sentence.contains("fails as before"), "{}", beacon(&judgement).sentence);
 }
