@@ -239,7 +239,7 @@ impl Pair<'_> {
                 parts.with_message(&format!("fails now, but was measured before ({how})"))
             }
             Outcome::FailedBefore(how) => {
-                parts.with_message(&format!("measured now, but not before ({how})"))
+                parts.with_message(&format!("valid now, but not before ({how})"))
             }
             Outcome::FailedInBoth(how) => parts.with_message(&format!("fails as before ({how})")),
             Outcome::NotCompared(why) => parts.with_message(&format!("not compared: {why}")),

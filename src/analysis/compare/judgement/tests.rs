@@ -112,7 +112,7 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
     );
     let before = compare(&fails, &successful);
     assert_eq!(before.conclusion(Severity::Warning), Conclusion::Passed);
-    assert!(headline(&before).sentence.contains("measured now, but not before"));
+    assert!(headline(&before).sentence.contains("valid now, but not before"));
     // If every engine fails as before, the conclusion is `Inconclusive`.
     assert_eq!(compare(&fails, &fails).conclusion(Severity::Warning), Conclusion::Inconclusive);
 }
