@@ -123,7 +123,6 @@ pub struct RunArgs {
 
 /// The values of the axes in which the requests of scenarios vary. Lists make the cross product.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Requests")]
 pub struct AxisArgs {
     /// Lengths of prompts in tokens, separated by commas; default: the scenario's lengths
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]

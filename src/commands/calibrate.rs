@@ -288,7 +288,7 @@ mod tests {
             "-e /bin/true",
             "-e /bin/true -e /bin/false --reference /bin/false --threads 1,7 -s decode,ttft",
             "-e /bin/true --dtype bf16,f32 --set a=1 --set b=text --set c=\"2\" --device cuda:0,cpu --seed 5",
-            "-e /bin/true -s prefill --prompt Hello --max-new-tokens 9 --iterations 2 --warmup 0 --temperature 0.5",
+            "-e /bin/true -s prefill --prompt Hello --new-tokens 9 --iterations 2 --warmup 0 --temperature 0.5",
             "-e /bin/true --mode one-shot -s load",
         ] {
             let plan = plan_of_arguments(arguments);

@@ -238,9 +238,7 @@ impl Pair<'_> {
             Outcome::FailsNow(how) => {
                 parts.with_message(&format!("fails now, but was measured before ({how})"))
             }
-            Outcome::FailedBefore(how) => {
-                parts.with_message(&format!("valid now, but not before ({how})"))
-            }
+            Outcome::FailedBefore(how) => parts.with_message(&format!("valid now, but not before ({how})")),
             Outcome::FailedInBoth(how) => parts.with_message(&format!("fails as before ({how})")),
             Outcome::NotCompared(why) => parts.with_message(&format!("not compared: {why}")),
         }
