@@ -290,6 +290,9 @@ mod tests {
             "-e /bin/true --dtype bf16,f32 --set a=1 --set b=text --set c=\"2\" --device cuda:0,cpu --seed 5",
             "-e /bin/true -s prefill --prompt Hello --new-tokens 9 --iterations 2 --warmup 0 --temperature 0.5",
             "-e /bin/true --mode one-shot -s load",
+            "-e /bin/true -s batch --batch 2,3 --padding left,right",
+            "-e /bin/true -s throughput,batch",
+            "-e /bin/true -s decode --depth 0,64 --prompt-tokens 7,9 --use-cache true,false",
         ] {
             let plan = plan_of_arguments(arguments);
             let cases: Vec<usize> = (0..plan.cases.len()).collect();
