@@ -412,7 +412,7 @@ fn no_engine_is_named_in_the_orchestrator() {
 
 /// Engines that `scripts/check` may name, with the reason; `engines/README.md` gives the same reason.
 const NAMED_BY_CHECK_SCRIPT: &[(&str, &str)] = &[
-    ("llama-cpp", "its library reads the files that `orchestrate model` writes"),
+    ("llama-cpp", "another build of llama.cpp reads the files that `orchestrate model` writes"),
     ("lmrs", "its kernels are compiled for other processors too"),
 ];
 
