@@ -166,7 +166,7 @@ pub const METRICS: &[Metric] = &[
         of: share::compute,
     },
     Metric {
-        id: MetricId::new("throughput"),
+        id: MetricId::THROUGHPUT,
         title: "throughput",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,

@@ -144,6 +144,7 @@ impl Key {
 mod tests {
     use super::*;
     use crate::plan::Role;
+    use crate::plan::axes::AxisValues;
     use crate::record::specimen::planned;
     use crate::record::specimen::timed::{self, selection};
     use stats::{Random, VerdictThresholds};
@@ -214,7 +215,7 @@ mod tests {
         assert!(found.iter().all(|it| plan.configurations[it.configuration].role.is_none()));
         let one_thread = Selection { threads: vec![1], ..run.clone() };
         assert_eq!(known_for(&Plan::new(&one_thread), &known), []);
-        let shorter = Selection { max_new_tokens: Some(7), ..run.clone() };
+        let shorter = Selection { axes: AxisValues::with_new_tokens(7), ..run.clone() };
         assert_eq!(known_for(&Plan::new(&shorter), &known), []);
         let mut longer = run;
         (longer.rounds, longer.seed) = (Some(9), 7);

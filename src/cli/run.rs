@@ -7,8 +7,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser};
 
+use protocol::Padding;
+
 use super::view::ViewArgs;
 use crate::machine::{CPU, Device, cpu};
+use crate::plan::axes::AxisValues;
 use crate::plan::scenario;
 use crate::plan::selection::Names;
 use crate::plan::{Extent, Mode, Order, Selection};
@@ -57,11 +60,10 @@ pub struct RunArgs {
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
     pub options: Vec<(String, serde_json::Value)>,
     /// Prompt text; default: the scenario's prompts
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["prompt_tokens", "depth"])]
     pub prompt: Option<String>,
-    /// Tokens to generate for each request; default: the scenario's number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_new_tokens: Option<u32>,
+    #[command(flatten)]
+    pub axes: AxisArgs,
     /// Measured requests (rounds) of each case in each block; default: the scenario's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub iterations: Option<u32>,
@@ -117,6 +119,41 @@ pub struct RunArgs {
     pub baseline: BaselineArgs,
     #[command(flatten)]
     pub judge: JudgeArgs,
+}
+
+/// The values of the axes in which the requests of scenarios vary. Lists make the cross product.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AxisArgs {
+    /// Lengths of prompts in tokens, separated by commas; default: the scenario's lengths
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub prompt_tokens: Vec<u32>,
+    /// Numbers of tokens to generate, separated by commas; default: the scenario's numbers
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), alias = "max-new-tokens")]
+    pub new_tokens: Vec<u32>,
+    /// Tokens before the prompt, whose keys and values decoding reads, separated by commas; default: the scenario's
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub depth: Vec<u32>,
+    /// Numbers of sequences in a request, separated by commas; default: the scenario's, mostly 1
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_BATCH))]
+    pub batch: Vec<u32>,
+    /// Whether engines keep keys and values of earlier tokens: `true`, `false`, or both; default: the scenario's, mostly `true`
+    #[arg(long, value_name = "BOOL", value_delimiter = ',', num_args = 0..=1, default_missing_value = "true")]
+    pub use_cache: Vec<bool>,
+    /// Places of padding in batches of uneven prompts, separated by commas; default: even prompts without padding
+    #[arg(long, value_name = "SIDE", value_delimiter = ',', value_parser = choice_parser(PADDINGS))]
+    pub padding: Vec<Padding>,
+}
+
+/// The largest batch of a command line.
+const MAX_BATCH: i64 = 1024;
+const PADDINGS: [(&str, Padding); 3] =
+    [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
+
+impl AxisArgs {
+    pub fn values(&self) -> AxisValues {
+        let Self { prompt_tokens, new_tokens, depth, batch, use_cache, padding } = self.clone();
+        AxisValues { prompt_tokens, new_tokens, depth, batch, use_cache, padding }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -276,7 +313,7 @@ impl RunArgs {
             seed: self.seed,
             nonce: self.nonce,
             prompt: self.prompt.clone(),
-            max_new_tokens: self.max_new_tokens,
+            axes: self.axes.values(),
             rounds: self.iterations,
             warmup: self.warmup,
             temperature: self.temperature,

@@ -28,6 +28,9 @@ pub struct ViewArgs {
     /// Add a table of the wall time: start, imports, weights, compiling, first token, steady state, unattributed time
     #[arg(long)]
     pub wall_time: bool,
+    /// Add a table of the distribution of each case: mean, deviation, range and percentiles, with the mean of each scenario
+    #[arg(long)]
+    pub distribution: bool,
     /// Add a table of the resources of each case: memory, cores, energy, GPU
     #[arg(long)]
     pub resources: bool,
@@ -108,6 +111,7 @@ mod tests {
             sort: None,
             pairs: true,
             wall_time: false,
+            distribution: false,
             resources: false,
         };
         let refused = view(&LINES).check().unwrap_err().to_string();

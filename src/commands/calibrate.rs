@@ -87,6 +87,7 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
         ("--baseline", baseline.baseline.is_some(), "there is nothing to compare"),
         ("--pairs", view.pairs, "there is nothing to compare"),
         ("--resources", view.resources, "`orchestrate report --resources RECORD` prints the table"),
+        ("--distribution", view.distribution, "`orchestrate report --distribution RECORD` prints the table"),
         ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` prints the table"),
     ];
     for (flag, is_given, why) in given {
@@ -287,8 +288,11 @@ mod tests {
             "-e /bin/true",
             "-e /bin/true -e /bin/false --reference /bin/false --threads 1,7 -s decode,ttft",
             "-e /bin/true --dtype bf16,f32 --set a=1 --set b=text --set c=\"2\" --device cuda:0,cpu --seed 5",
-            "-e /bin/true -s prefill --prompt Hello --max-new-tokens 9 --iterations 2 --warmup 0 --temperature 0.5",
+            "-e /bin/true -s prefill --prompt Hello --new-tokens 9 --iterations 2 --warmup 0 --temperature 0.5",
             "-e /bin/true --mode one-shot -s load",
+            "-e /bin/true -s batch --batch 2,3 --padding left,right",
+            "-e /bin/true -s throughput,batch",
+            "-e /bin/true -s decode --depth 0,64 --prompt-tokens 7,9 --use-cache true,false",
         ] {
             let plan = plan_of_arguments(arguments);
             let cases: Vec<usize> = (0..plan.cases.len()).collect();

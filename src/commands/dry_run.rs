@@ -356,7 +356,7 @@ fn key(it: &Configuration) -> String {
 
 /// The key of workloads whose requests take equal times.
 fn shape(workload: &Workload) -> String {
-    format!("{} {:?} {}", workload.label, workload.prompt, workload.max_new_tokens)
+    format!("{} {:?} {} {:?}", workload.label, workload.prompt, workload.max_new_tokens, workload.shape)
 }
 
 fn rounded_time(ns: f64) -> String {

@@ -72,10 +72,12 @@ fn program_status(registry: &Registry, program: Program) -> (String, Vec<Hint>) 
 pub fn scenarios() -> Result<u8> {
     let mut text = String::new();
     for scenario in SCENARIOS {
-        let lengths: Vec<_> = scenario.prompt_tokens.iter().map(u32::to_string).collect();
-        let (lengths, output, rounds) = (lengths.join(", "), scenario.max_new_tokens, scenario.rounds);
         write!(text, "{}\n{}", scenario.name, paragraph(scenario.about))?;
-        writeln!(text, "    prompt tokens: {lengths}; output tokens: {output}; rounds a block: {rounds}")?;
+        text.push_str(&paragraph(&format!(
+            "{}; rounds a block: {}",
+            scenario.axes.describe(),
+            scenario.rounds
+        )));
     }
     writeln!(text, "\nsuites:")?;
     let describe_suite = |about: &str, scenarios: &str| paragraph(&format!("{about} ({scenarios})"));

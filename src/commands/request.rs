@@ -8,6 +8,7 @@ use clap::Args;
 use protocol::{Capabilities, Request};
 
 use super::output;
+use crate::cli::AxisArgs;
 use crate::engines::load_values::LoadValues;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
@@ -39,6 +40,8 @@ pub struct RequestArgs {
     /// Nonce of a run, to repeat its prompts (see `orchestrate explain ENGINE CASE`); default: none
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=protocol::MAX_INTEGER))]
     pub nonce: Option<u64>,
+    #[command(flatten)]
+    pub axes: AxisArgs,
 }
 
 pub fn request(arguments: &RequestArgs) -> Result<u8> {
@@ -52,7 +55,8 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let devices = vec![arguments.device.clone()];
     let threads = vec![cpu::all_threads()];
     let RequestArgs { seed, nonce, .. } = *arguments;
-    let settings = Selection { devices, threads, seed, nonce, ..Selection::default() };
+    let axes = arguments.axes.values();
+    let settings = Selection { devices, threads, seed, nonce, axes, ..Selection::default() };
     // The engine is not started, so the values that a program without a manifest accepts are unknown.
     let sources = Sources { load_values: &mut |_| Ok(LoadValues::default()), model: &mut models::model };
     let selection = resolve(&registry, &names, settings, sources)?.without_set_up()?;
@@ -74,7 +78,7 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
-        let ids = prompts.ids(workload, plan.prompt_key(0, RequestKind::Measured, 0))?;
+        let ids = prompts.batch(workload, plan.prompt_key(0, RequestKind::Measured, 0))?;
         let capabilities = (!text).then_some(&assumed_capabilities);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
     }

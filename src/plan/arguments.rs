@@ -1,10 +1,11 @@
 //! The arguments of a command line that selects given cases of a plan again, with the same configurations and requests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::scenario::{Kind, SCENARIOS, SUITES, Suite};
+use super::axes::{self, Point, Shape};
+use super::scenario::{Kind, SCENARIOS, SUITES, Scenario, Suite};
 use super::{Case, Configuration, Mode, Plan, Prompt, Workload, engine_name};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
 use crate::machine::CPU;
@@ -52,12 +53,16 @@ impl Plan {
     /// cannot print.
     pub fn request_arguments(&self, case: usize) -> Option<String> {
         let (nonce, case) = (self.nonce?, &self.cases[case]);
+        let configuration = case.configuration;
         let (row, workload) = (&self.configurations[case.configuration], &case.workload);
         let scenario = SCENARIOS.iter().find(|it| it.name == workload.scenario)?;
-        let is_of_scenario = matches!(workload.prompt, Prompt::Tokens(_))
-            && workload.max_new_tokens == scenario.max_new_tokens
-            && workload.sampling.is_none();
+        let is_of_scenario = matches!(workload.prompt, Prompt::Tokens(_)) && workload.sampling.is_none();
         let mut words = vec![row.engine_argument(), pasteable(std::slice::from_ref(&workload.scenario))];
+        // The random numbers of a prompt depend on the label, which names the values of axes with several values. So the command
+        // selects all workloads of the scenario.
+        let workloads = self.workloads_of(configuration).into_iter();
+        let of_scenario: Vec<Workload> = workloads.filter(|it| it.scenario == scenario.name).collect();
+        words.extend(axis_arguments(scenario, &of_scenario.iter().collect::<Vec<_>>()));
         words.extend(model_arguments(&[row]));
         if !row.device.is_cpu() {
             words.push(format!("--device {}", pasteable(&[row.device.to_string()])));
@@ -98,21 +103,63 @@ fn model_arguments(rows: &[&Configuration]) -> Vec<String> {
 /// The suite that has exactly these workloads. A prompt of the user replaces the prompt lengths.
 pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'static Suite> {
     let workloads: Vec<&Workload> = workloads.collect();
-    let of_plan: BTreeSet<(&str, Option<u32>)> = workloads
+    let has_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_)));
+    let key = |scenario: &str, tokens: u32, new_tokens: u32, shape: Shape| {
+        (scenario.to_string(), (!has_text).then_some(tokens), new_tokens, shape)
+    };
+    let of_plan: Vec<_> = workloads
         .iter()
         .map(|it| match it.prompt {
-            Prompt::Tokens(length) => (it.scenario.as_str(), Some(length)),
-            Prompt::Text(_) => (it.scenario.as_str(), None),
+            Prompt::Tokens(tokens) => key(&it.scenario, tokens, it.max_new_tokens, it.shape),
+            Prompt::Text(_) => key(&it.scenario, 0, it.max_new_tokens, it.shape),
         })
         .collect();
-    let has_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_)));
     SUITES.iter().find(|suite| {
         let scenarios = suite.scenarios();
-        let of_suite = scenarios.iter().flat_map(|scenario| {
-            scenario.prompt_tokens.iter().map(|length| (scenario.name, (!has_text).then_some(*length)))
-        });
-        of_suite.collect::<BTreeSet<_>>() == of_plan
+        let of_suite: Vec<_> = scenarios
+            .iter()
+            .flat_map(|scenario| scenario.axes.points().into_iter().map(|point| (scenario.name, point)))
+            .map(|(name, it)| key(name, it.shape.depth + it.prompt_tokens, it.new_tokens, it.shape))
+            .collect();
+        of_suite.iter().all(|it| of_plan.contains(it)) && of_plan.iter().all(|it| of_suite.contains(it))
     })
+}
+
+/// The options for the axes whose values differ from those of the scenario.
+fn axis_arguments(scenario: &Scenario, workloads: &[&Workload]) -> Vec<String> {
+    fn option<T: PartialEq + ToString>(name: &str, own: Vec<T>, used: Vec<T>) -> Option<String> {
+        let is_own = own.len() == used.len() && used.iter().all(|it| own.contains(it));
+        let values = || used.iter().map(T::to_string).collect::<Vec<_>>().join(",");
+        (!is_own && !used.is_empty()).then(|| format!("--{name} {}", values()))
+    }
+    let points = scenario.axes.points();
+    let lengths = workloads.iter().filter_map(|it| match it.prompt {
+        Prompt::Tokens(tokens) => Some(tokens - it.shape.depth),
+        Prompt::Text(_) => None,
+    });
+    let own = |value: fn(&Point) -> u32| distinct(points.iter().map(value));
+    let used = |value: fn(&Workload) -> u32| distinct(workloads.iter().map(|it| value(it)));
+    let new_tokens = option("new-tokens", own(|it| it.new_tokens), used(|it| it.max_new_tokens));
+    if scenario.kind == Kind::Launch {
+        return new_tokens.into_iter().collect();
+    }
+    let caches = |shapes: &mut dyn Iterator<Item = Shape>| distinct(shapes.map(|it| it.use_cache));
+    let paddings = |shapes: &mut dyn Iterator<Item = Shape>| {
+        distinct(shapes.filter_map(|it| it.padding).map(axes::padding_name))
+    };
+    let shapes_of_scenario = || points.iter().map(|it| it.shape);
+    let shapes_used = || workloads.iter().map(|it| it.shape);
+    [
+        option("prompt-tokens", own(|it| it.prompt_tokens), distinct(lengths)),
+        new_tokens,
+        option("depth", own(|it| it.shape.depth), used(|it| it.shape.depth)),
+        option("batch", own(|it| it.shape.batch), used(|it| it.shape.batch)),
+        option("use-cache", caches(&mut shapes_of_scenario()), caches(&mut shapes_used())),
+        option("padding", paddings(&mut shapes_of_scenario()), paddings(&mut shapes_used())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The scenarios, and the settings of their requests that differ from the scenarios' own.
@@ -122,14 +169,24 @@ fn workload_arguments(cases: &[&Case]) -> Vec<String> {
     if suite_of(cases.iter().map(|case| &case.workload)).is_none_or(|suite| suite.name != SUITES[0].name) {
         words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
     }
+    // The options apply to all scenarios, so they are named only if each scenario has the same ones.
+    let of_scenarios: Vec<Vec<String>> = scenarios
+        .iter()
+        .filter_map(|name| {
+            let scenario = SCENARIOS.iter().find(|it| it.name == *name)?;
+            let workloads = cases.iter().map(|case| &case.workload);
+            let of_scenario: Vec<_> = workloads.filter(|it| it.scenario == *name).collect();
+            Some(axis_arguments(scenario, &of_scenario))
+        })
+        .collect();
+    if let Some(first) = of_scenarios.first().filter(|first| of_scenarios.iter().all(|it| it == *first)) {
+        words.extend(first.iter().cloned());
+    }
     let mut settings: BTreeMap<&str, String> = BTreeMap::new();
     for workload in cases.iter().map(|case| &case.workload) {
         let own = SCENARIOS.iter().find(|it| it.name == workload.scenario);
         if let Prompt::Text(text) = &workload.prompt {
             settings.insert("--prompt", pasteable(std::slice::from_ref(text)));
-        }
-        if own.is_some_and(|own| own.max_new_tokens != workload.max_new_tokens) {
-            settings.insert("--max-new-tokens", workload.max_new_tokens.to_string());
         }
         if let Some(sampling) = &workload.sampling {
             settings.insert("--temperature", sampling.temperature.to_string());
@@ -236,7 +293,7 @@ mod tests {
     /// A workload with the settings of its scenario.
     fn decode() -> Workload {
         let scenario = SCENARIOS.iter().find(|it| it.name == "decode").unwrap();
-        let (max_new_tokens, rounds) = (scenario.max_new_tokens, scenario.rounds);
+        let (max_new_tokens, rounds) = (scenario.axes.new_tokens[0], scenario.rounds);
         Workload { max_new_tokens, rounds, warmup: None, ..Workload::specimen(Prompt::Tokens(32)) }
     }
 
@@ -290,7 +347,8 @@ mod tests {
             "/x/a decode -m /m --device cuda:0 --seed 3 --nonce 7"
         );
         plan.cases[0].workload.max_new_tokens += 1;
-        assert_eq!(plan.request_arguments(0), None);
+        let more = "/x/a decode --new-tokens 65 -m /m --device cuda:0 --seed 3 --nonce 7";
+        assert_eq!(plan.request_arguments(0).unwrap(), more);
         plan.cases[0].workload = Workload { prompt: Prompt::Text("Hello".into()), ..decode() };
         assert_eq!(plan.request_arguments(0), None);
     }
@@ -308,7 +366,7 @@ mod tests {
         plan.configurations[0].device = Device::from("cuda:0");
         assert_eq!(
             plan.arguments_of(&[0, 1]),
-            "-e /x/a -e /x/b -m embedded -m /models/m -s decode --iterations 9 --max-new-tokens 5 --prompt 'Hello you' \
+            "-e /x/a -e /x/b -m embedded -m /models/m -s decode --new-tokens 5 --iterations 9 --prompt 'Hello you' \
              --warmup 0 --device cuda:0,cpu --threads 2,1 --mode one-shot --seed 7 --reference /x/b"
         );
         // A reference that is not selected cannot be named.

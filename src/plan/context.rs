@@ -83,8 +83,8 @@ fn refusal(
     });
     let room = prompt_tokens.filter(|&tokens| tokens < context).max().map(|tokens| context - tokens);
     let hint = match room {
-        Some(room) if selection.max_new_tokens.is_some_and(|requested| requested > room) => {
-            format!("--max-new-tokens {room}")
+        Some(room) if selection.axes.new_tokens.iter().any(|&requested| requested > room) => {
+            format!("--new-tokens {room}")
         }
         _ => "another model (`-m`) or another scenario (`orchestrate scenarios`)".into(),
     };

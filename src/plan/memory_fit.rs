@@ -28,7 +28,7 @@ impl Plan {
     fn why_too_large(&self, index: usize, machine: &Machine) -> Option<Unavailable> {
         let configuration = &self.configurations[index];
         let dtype = dtype_of(configuration)?;
-        let needed = needed_bytes(&configuration.model, dtype, self.longest_request(configuration))?;
+        let needed = needed_bytes(&configuration.model, dtype, self.largest_request(configuration))?;
         let memory = memory_of(configuration, machine)?;
         if needed <= MAX_MEMORY_SHARE * memory {
             return None;
@@ -43,8 +43,8 @@ impl Plan {
         Some(Unavailable { reason, hint: None })
     }
 
-    /// The tokens of the longest request on the model. A verifier has no cases, but it checks all of them.
-    fn longest_request(&self, configuration: &Configuration) -> u64 {
+    /// The tokens of the largest request on the model, with all sequences of a batch. A verifier has no cases, but it checks all of them.
+    fn largest_request(&self, configuration: &Configuration) -> u64 {
         let on_model = |index: usize| self.configurations[index].model == configuration.model;
         let requests = self.cases.iter().filter(|case| on_model(case.configuration)).map(|case| {
             let prompt = match &case.workload.prompt {
@@ -52,7 +52,8 @@ impl Plan {
                 // A token has at least one byte.
                 Prompt::Text(text) => text.len() as u64,
             };
-            prompt + u64::from(case.workload.max_new_tokens)
+            let sequences = u64::from(case.workload.shape.batch.max(1));
+            sequences * (prompt + u64::from(case.workload.max_new_tokens))
         });
         requests.max().unwrap_or(0)
     }

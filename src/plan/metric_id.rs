@@ -32,6 +32,7 @@ metric_constants! {
     INTER_TOKEN = "inter_token",
     PREFILL_RATE = "prefill_rate",
     DECODE_RATE = "decode_rate",
+    THROUGHPUT = "throughput",
     PEAK_MEMORY = "peak_memory",
     MEMORY_ANONYMOUS = "memory_anonymous",
     MEMORY_FILE = "memory_file",

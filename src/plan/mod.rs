@@ -4,6 +4,7 @@
 //! output.
 
 pub mod arguments;
+pub mod axes;
 pub mod context;
 pub mod dtype;
 mod memory_fit;
@@ -26,6 +27,7 @@ use serde_json::{Map, Value};
 use crate::engines::Candidate;
 use crate::engines::manifest::{self, PresetComparison};
 use crate::machine::Device;
+use crate::plan::axes::{AxisValues, Shape};
 use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::{Unavailable, pasteable};
 use stats::Random;
@@ -261,16 +263,18 @@ pub struct Case {
     pub workload: Workload,
 }
 
-/// A scenario at one prompt length, with the settings of the command line.
+/// A scenario at one value of each axis, with the settings of the command line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     pub scenario: String,
-    /// Its name in tables: the scenario, and the prompt length where there are several.
+    /// Its name in tables: the scenario, and the value of each axis that has several.
     pub label: String,
     pub kind: Kind,
     pub headline: MetricId,
     pub prompt: Prompt,
     pub max_new_tokens: u32,
+    #[serde(flatten)]
+    pub shape: Shape,
     /// True if more than one token is requested, because the output must have the same length for every engine.
     pub ignore_eos: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,6 +301,7 @@ impl Workload {
             headline: MetricId::DECODE_RATE,
             prompt,
             max_new_tokens: 8,
+            shape: Shape::default(),
             ignore_eos: true,
             sampling: None,
             warmup: Some(1),
@@ -346,7 +351,7 @@ pub struct Selection {
     /// The nonce that the user set.
     pub nonce: Option<u64>,
     pub prompt: Option<String>,
-    pub max_new_tokens: Option<u32>,
+    pub axes: AxisValues,
     pub rounds: Option<u32>,
     pub warmup: Option<u32>,
     pub temperature: Option<f64>,

@@ -39,6 +39,8 @@ pub struct PromptKey {
     pub block: u32,
     pub kind: RequestKind,
     pub index: u32,
+    /// The index of the prompt in its batch.
+    pub sequence: u32,
 }
 
 impl Prompts {
@@ -56,17 +58,17 @@ impl Prompts {
         Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens, dependent })
     }
 
-    /// The ids of the prompt for one request of a workload.
-    pub fn ids(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
+    /// The ids of the prompts for one request of a workload: one prompt for each sequence.
+    pub fn batch(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
         match self.dependent(workload, key) {
-            Some(prompt) => Ok(self.dependent_ids(prompt, &self.salt(workload, key, SALT_TOKENS))),
-            None => self.text_window(workload, key),
+            Some(prompt) => Ok(vec![self.dependent_ids(prompt, &self.salt(workload, key, SALT_TOKENS))]),
+            None => self.text_windows(workload, key),
         }
     }
 
     /// The ids that the recipe gives for a request: without the nonce, and without dependent prompts.
-    pub fn recipe_ids(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
-        self.text_window(workload, key.without_nonce())
+    pub fn recipe_batch(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
+        self.text_windows(workload, key.without_nonce())
     }
 
     /// The random ids at the start of a prompt. The random numbers depend on the label, so that a short prompt is not the
@@ -77,12 +79,21 @@ impl Prompts {
         (1..=tokens as u64).map(id).collect()
     }
 
-    /// A window of the text, or the user's text.
-    fn text_window(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
-        let tokens = match &workload.prompt {
-            Prompt::Text(text) => return self.tokenizer.encode(text),
-            Prompt::Tokens(tokens) => *tokens as usize,
+    /// A window of the text for each sequence, or the user's text.
+    fn text_windows(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
+        let longest = match &workload.prompt {
+            Prompt::Text(text) => {
+                return Ok(vec![self.tokenizer.encode(text)?; workload.shape.batch.max(1) as usize]);
+            }
+            Prompt::Tokens(tokens) => *tokens,
         };
+        let lengths = workload.shape.prompt_lengths(longest).into_iter().zip(0..);
+        let window =
+            |(tokens, sequence)| self.text_window(workload, PromptKey { sequence, ..key }, tokens as usize);
+        lengths.map(window).collect()
+    }
+
+    fn text_window(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Result<Vec<u32>> {
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
         let salt_tokens = if key.is_identical_warm_up() { 0 } else { SALT_TOKENS.min(body / 2) };
@@ -101,25 +112,31 @@ impl Prompts {
         context::excess(self.context_tokens, prompt_tokens, workload.max_new_tokens)
     }
 
-    /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request
-    /// id.
+    /// The request for these prompts, one for each sequence: as ids where the engine takes them, else as text. Without
+    /// capabilities: text and no request id.
     pub fn request(
         &self,
         workload: &Workload,
-        ids: &[u32],
+        batch: &[Vec<u32>],
         capabilities: Option<&Capabilities>,
         id: u64,
     ) -> Generate {
         let takes_ids = capabilities.is_some_and(|capabilities| capabilities.prompt_ids);
-        let text = match &workload.prompt {
+        let text = |ids: &Vec<u32>| match &workload.prompt {
             Prompt::Text(text) => text.clone(),
             Prompt::Tokens(_) => self.tokenizer.decode(ids),
         };
+        let single = if let [ids] = batch { Some(ids) } else { None };
+        let is_batch = single.is_none();
         Generate {
             // An engine without capabilities has no request ids: it gets one request at a time.
             id: capabilities.map(|_| Id::Number(id)),
-            prompt: (!takes_ids).then_some(text),
-            prompt_ids: takes_ids.then(|| ids.to_vec()),
+            prompt: single.filter(|_| !takes_ids).map(text),
+            prompt_ids: single.filter(|_| takes_ids).cloned(),
+            prompts: (is_batch && !takes_ids).then(|| batch.iter().map(text).collect()),
+            prompts_ids: (is_batch && takes_ids).then(|| batch.to_vec()),
+            use_cache: workload.shape.use_cache,
+            padding: workload.shape.padding.unwrap_or_default(),
             max_new_tokens: workload.max_new_tokens,
             ignore_eos: workload.ignore_eos,
             sampling: workload.sampling,
@@ -133,10 +150,18 @@ pub fn hash(ids: &[u32]) -> String {
     paths::digest(&bytes)
 }
 
+/// The digest of all prompts of a request.
+pub fn hash_of_batch(batch: &[Vec<u32>]) -> String {
+    match batch {
+        [ids] => hash(ids),
+        _ => paths::digest(batch.iter().map(|ids| hash(ids)).collect::<String>().as_bytes()),
+    }
+}
+
 impl Plan {
     /// The key of the prompt of a request in this run.
     pub fn prompt_key(&self, block: u32, kind: RequestKind, index: u32) -> PromptKey {
-        PromptKey { seed: self.seed, nonce: self.nonce, block, kind, index }
+        PromptKey { seed: self.seed, nonce: self.nonce, block, kind, index, sequence: 0 }
     }
 }
 
@@ -161,6 +186,7 @@ fn random(label: &str, key: PromptKey, position: u64) -> u64 {
         RequestKind::Measured => u64::from(key.index) << 2 | 2,
     };
     let label = label.bytes().map(u64::from);
+    let position = position | u64::from(key.sequence) << 32;
     let parts = label.chain(key.nonce).chain([u64::from(key.block), index, position]);
     parts.fold(key.seed, |state, part| {
         let mut state = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -172,14 +198,40 @@ fn random(label: &str, key: PromptKey, position: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use protocol::Padding;
+
     use super::*;
+    use crate::plan::axes::Shape;
 
     fn prompts() -> Prompts {
         Prompts::open(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap()
     }
 
     fn key(block: u32, kind: RequestKind, index: u32) -> PromptKey {
-        PromptKey { seed: 0, nonce: None, block, kind, index }
+        PromptKey { seed: 0, nonce: None, block, kind, index, sequence: 0 }
+    }
+
+    /// The only prompt of a request.
+    fn one(prompts: &Prompts, workload: &Workload, key: PromptKey) -> Vec<u32> {
+        let [ids] = &prompts.batch(workload, key).unwrap()[..] else { panic!("a batch") };
+        ids.clone()
+    }
+
+    #[test]
+    fn the_prompts_of_a_batch_differ_and_the_first_is_that_of_a_single_request() {
+        let prompts = prompts();
+        let mut workload = Workload::specimen(Prompt::Tokens(64));
+        let key = key(1, RequestKind::Measured, 2);
+        let alone = one(&prompts, &workload, key);
+        workload.shape = Shape { batch: 5, padding: Some(Padding::Left), ..Shape::default() };
+        let batch = prompts.batch(&workload, key).unwrap();
+        assert_eq!(batch.iter().map(Vec::len).collect::<Vec<_>>(), [64, 48, 32, 16, 64]);
+        assert_eq!(batch[0], alone);
+        assert_ne!(batch[4], alone);
+        assert_ne!(hash_of_batch(&batch), hash(&alone));
+        let capabilities = Capabilities { prompt_ids: true, ..Capabilities::default() };
+        let request = prompts.request(&workload, &batch, Some(&capabilities), 1);
+        assert_eq!((request.prompts_ids, request.prompt_ids), (Some(batch), None));
     }
 
     #[test]
@@ -187,12 +239,12 @@ mod tests {
         let (prompts, workload) = (prompts(), Workload::specimen(Prompt::Tokens(64)));
         let nonces = [None, Some(0), Some(1), Some(2), Some(protocol::MAX_INTEGER)];
         for kind in [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured] {
-            let with = |nonce| prompts.ids(&workload, PromptKey { nonce, ..key(0, kind, 0) }).unwrap();
+            let with = |nonce| one(&prompts, &workload, PromptKey { nonce, ..key(0, kind, 0) });
             let all: std::collections::BTreeSet<Vec<u32>> = nonces.into_iter().map(with).collect();
             assert!(all.len() == nonces.len() && all.iter().all(|ids| ids.len() == 64), "{kind:?}");
             assert_eq!(with(Some(7)), with(Some(7)));
             let of_recipe = PromptKey { nonce: Some(7), ..key(0, kind, 0) }.without_nonce();
-            assert_eq!(prompts.ids(&workload, of_recipe).unwrap(), with(None));
+            assert_eq!(one(&prompts, &workload, of_recipe), with(None));
         }
     }
 
@@ -217,7 +269,7 @@ mod tests {
         let prompts = prompts();
         let mut all: Vec<Vec<u32>> = Vec::new();
         for scenario in crate::plan::scenario::named("default").unwrap() {
-            for tokens in scenario.prompt_tokens {
+            for tokens in scenario.axes.prompt_tokens {
                 let mut workload = Workload::specimen(Prompt::Tokens(*tokens));
                 workload.label = format!("{} {tokens}", scenario.name);
                 let keys = [
@@ -225,7 +277,7 @@ mod tests {
                     key(0, RequestKind::Warmup, 2),
                     key(0, RequestKind::Measured, 0),
                 ];
-                all.extend(keys.map(|key| prompts.ids(&workload, key).unwrap()));
+                all.extend(keys.map(|key| one(&prompts, &workload, key)));
             }
         }
         let bos = prompts.bos.len();
@@ -242,7 +294,7 @@ mod tests {
     fn each_prompt_has_its_own_salt_except_identical_warm_ups() {
         let prompts = prompts();
         let workload = Workload::specimen(Prompt::Tokens(64));
-        let ids = |block, kind, index| prompts.ids(&workload, key(block, kind, index)).unwrap();
+        let ids = |block, kind, index| one(&prompts, &workload, key(block, kind, index));
         let bos = prompts.bos.len();
         let starts: std::collections::BTreeSet<Vec<u32>> = (0..5)
             .flat_map(|block| (0..10).map(move |index| (block, index)))
@@ -258,10 +310,10 @@ mod tests {
     fn a_prompt_has_the_requested_length_and_the_tokenizers_bos() {
         let prompts = prompts();
         let workload = Workload::specimen(Prompt::Tokens(128));
-        let ids = prompts.ids(&workload, key(0, RequestKind::Measured, 3)).unwrap();
+        let ids = one(&prompts, &workload, key(0, RequestKind::Measured, 3));
         assert_eq!(ids.len(), 128);
         assert_eq!(ids[..prompts.bos.len()], prompts.bos[..]);
-        assert_ne!(ids, prompts.ids(&workload, key(0, RequestKind::Measured, 4)).unwrap());
-        assert_eq!(ids, prompts.ids(&workload, key(0, RequestKind::Measured, 3)).unwrap());
+        assert_ne!(ids, one(&prompts, &workload, key(0, RequestKind::Measured, 4)));
+        assert_eq!(ids, one(&prompts, &workload, key(0, RequestKind::Measured, 3)));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use protocol::Sampling;
 
+use super::axes::{Axes, Point};
 use super::scenario::{Kind, Scenario};
 use super::{
     Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, unique_label,
@@ -155,28 +156,47 @@ impl Row<'_> {
     }
 }
 
-/// One workload for each prompt length, or a single workload for the user's prompt.
+/// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. A launch has one first
+/// request, so only the number of new tokens can be set there.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
-    let max_new_tokens = selection.max_new_tokens.unwrap_or(scenario.max_new_tokens);
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);
     let sampling = |temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() };
-    let workload = |prompt: Prompt, label: String| Workload {
+    let mut axes = match is_launch {
+        false => scenario.axes.with(selection.axes.axes()),
+        true => {
+            let new_tokens = selection.axes.new_tokens.get(..1).unwrap_or_default();
+            scenario.axes.with(Axes::of(&[], new_tokens))
+        }
+    };
+    if selection.prompt.is_some() {
+        axes.prompt_tokens = &axes.prompt_tokens[..1];
+        axes.depth = &[];
+    }
+    let workload = |point: Point| Workload {
         scenario: scenario.name.into(),
-        label,
+        label: label(scenario.name, &axes.words_of(&point)),
         kind: scenario.kind,
         headline: scenario.headline,
-        prompt,
-        max_new_tokens,
-        ignore_eos: max_new_tokens > 1,
+        prompt: match &selection.prompt {
+            Some(text) => Prompt::Text(text.clone()),
+            None => Prompt::Tokens(point.shape.depth + point.prompt_tokens),
+        },
+        max_new_tokens: point.new_tokens,
+        shape: point.shape,
+        ignore_eos: point.new_tokens > 1,
         sampling: temperature.map(sampling),
         warmup: if is_launch { Some(0) } else { selection.warmup },
         rounds: if is_launch { 1 } else { selection.rounds.unwrap_or(scenario.rounds) },
     };
-    let (name, lengths) = (scenario.name, scenario.prompt_tokens);
-    match &selection.prompt {
-        Some(text) => vec![workload(Prompt::Text(text.clone()), name.into())],
-        None if lengths.len() == 1 => vec![workload(Prompt::Tokens(lengths[0]), name.into())],
-        None => lengths.iter().map(|&it| workload(Prompt::Tokens(it), format!("{name} {it}"))).collect(),
+    axes.points().into_iter().map(workload).collect()
+}
+
+/// The scenario and the values that vary. A scenario may have the name of its axis: `batch 4`.
+fn label(scenario: &str, words: &[String]) -> String {
+    let words = words.join(" ");
+    match words.strip_prefix(scenario).filter(|rest| rest.starts_with(' ')) {
+        Some(rest) => format!("{scenario}{rest}"),
+        None => format!("{scenario} {words}").trim_end().into(),
     }
 }

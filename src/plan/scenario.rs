@@ -1,19 +1,20 @@
 //! The tables SCENARIOS and SUITES. To add a scenario, add an entry.
 
 use anyhow::{Result, bail};
+use protocol::Padding;
 
+use super::axes::Axes;
 use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
-/// A named set of requests: their prompt lengths, the number of tokens to generate, and the number of requests in each block.
+/// A named set of requests: the axes in which they vary, and the number of requests in each block.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
     pub kind: Kind,
-    /// The prompt lengths: one workload for each.
-    pub prompt_tokens: &'static [u32],
-    pub max_new_tokens: u32,
+    /// Each combination of values is a workload.
+    pub axes: Axes<'static>,
     /// The number of measured requests in each block, interleaved with those of the other engines.
     pub rounds: u32,
     /// The metric by which engines are compared in this scenario.
@@ -35,8 +36,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "load",
         about: "start the process, load the model, answer a first request cold (files may be in the page cache)",
         kind: Kind::Launch,
-        prompt_tokens: &[16],
-        max_new_tokens: 1,
+        axes: Axes::of(&[16], &[1]),
         rounds: 1,
         headline: MetricId::COLD_START,
     },
@@ -44,17 +44,23 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "ttft",
         about: "time to first token over prompt lengths, warm",
         kind: Kind::Warm,
-        prompt_tokens: &[16, 128, 512],
-        max_new_tokens: 1,
+        axes: Axes::of(&[16, 128, 512], &[1]),
         rounds: 5,
+        headline: MetricId::FIRST_TOKEN,
+    },
+    Scenario {
+        name: "p99",
+        about: "percentiles of the time to first token: in five blocks, 100 requests of each prompt length",
+        kind: Kind::Warm,
+        axes: Axes::of(&[10, 50, 100, 150, 200, 250, 300, 350, 400], &[1]),
+        rounds: 20,
         headline: MetricId::FIRST_TOKEN,
     },
     Scenario {
         name: "prefill",
         about: "prompt tokens per second over a long prompt, warm",
         kind: Kind::Warm,
-        prompt_tokens: &[1024],
-        max_new_tokens: 1,
+        axes: Axes::of(&[1024], &[1]),
         rounds: 3,
         headline: MetricId::PREFILL_RATE,
     },
@@ -62,8 +68,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "decode",
         about: "tokens per second after the first token, one request at a time, warm; output length fixed",
         kind: Kind::Warm,
-        prompt_tokens: &[32],
-        max_new_tokens: 64,
+        axes: Axes::of(&[32], &[64]),
         rounds: 3,
         headline: MetricId::DECODE_RATE,
     },
@@ -71,10 +76,38 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "depth",
         about: "decode after 8192 tokens, when each step also reads many keys and values; a run takes minutes",
         kind: Kind::Warm,
-        prompt_tokens: &[8192],
-        max_new_tokens: 32,
+        axes: Axes::of(&[8192], &[32]),
         rounds: 1,
         headline: MetricId::DECODE_RATE,
+    },
+    Scenario {
+        name: "throughput",
+        about: "tokens per second of whole requests over output lengths, prefill included, warm",
+        kind: Kind::Warm,
+        axes: Axes::of(&[32], &[10, 50, 100, 500]),
+        rounds: 3,
+        headline: MetricId::THROUGHPUT,
+    },
+    Scenario {
+        name: "batch",
+        about: "several sequences in one request: tokens per second of all, latency of one, warm",
+        kind: Kind::Warm,
+        axes: Axes { batch: &[1, 2, 4, 8, 16], ..Axes::of(&[32], &[32]) },
+        rounds: 3,
+        headline: MetricId::THROUGHPUT,
+    },
+    Scenario {
+        name: "cache-padding",
+        about: "the cache of keys and values on and off, by the padding of a batch of uneven prompts, warm",
+        kind: Kind::Warm,
+        axes: Axes {
+            batch: &[4],
+            use_cache: &[true, false],
+            padding: &[Padding::Left, Padding::Right, Padding::Packed],
+            ..Axes::of(&[64], &[32])
+        },
+        rounds: 3,
+        headline: MetricId::THROUGHPUT,
     },
 ];
 
@@ -89,42 +122,56 @@ pub struct Suite {
 #[derive(Debug)]
 pub struct SuitePart {
     pub scenario: &'static str,
-    /// The prompt lengths; empty for all lengths of the scenario.
-    pub prompt_tokens: &'static [u32],
+    /// The values of the axes that the suite sets; the others are those of the scenario.
+    pub axes: Axes<'static>,
 }
 
 impl SuitePart {
     const fn all(scenario: &'static str) -> Self {
-        Self { scenario, prompt_tokens: &[] }
+        Self { scenario, axes: Axes::of(&[], &[]) }
+    }
+
+    const fn with_lengths(scenario: &'static str, prompt_tokens: &'static [u32]) -> Self {
+        Self { scenario, axes: Axes::of(prompt_tokens, &[]) }
     }
 }
 
-pub const SUITES: &[Suite] = &[Suite {
-    name: "default",
-    about: "load, first token, prefill and decode, sized for the embedded model",
-    parts: &[
-        SuitePart::all("load"),
-        SuitePart { scenario: "ttft", prompt_tokens: &[128, 512] },
-        SuitePart::all("prefill"),
-        SuitePart::all("decode"),
-    ],
-}];
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "default",
+        about: "load, first token, prefill and decode, sized for the embedded model",
+        parts: &[
+            SuitePart::all("load"),
+            SuitePart::with_lengths("ttft", &[128, 512]),
+            SuitePart::all("prefill"),
+            SuitePart::all("decode"),
+        ],
+    },
+    Suite {
+        name: "latency",
+        about: "the first token over prompt lengths, with percentiles (see --distribution)",
+        parts: &[SuitePart::all("load"), SuitePart::all("p99")],
+    },
+    Suite {
+        name: "rates",
+        about: "tokens per second over prompt lengths, output lengths and batch sizes",
+        parts: &[SuitePart::all("prefill"), SuitePart::all("throughput"), SuitePart::all("batch")],
+    },
+];
 
 impl Suite {
     pub fn scenarios(&self) -> Vec<Scenario> {
         let of_part = |part: &SuitePart| {
             let scenario = SCENARIOS.iter().find(|scenario| scenario.name == part.scenario)?;
-            let lengths =
-                if part.prompt_tokens.is_empty() { scenario.prompt_tokens } else { part.prompt_tokens };
-            Some(Scenario { prompt_tokens: lengths, ..*scenario })
+            Some(Scenario { axes: scenario.axes.with(part.axes), ..*scenario })
         };
         self.parts.iter().filter_map(of_part).collect()
     }
 
-    /// The scenarios, with their prompt lengths where these are not all: `load, ttft 128, ttft 512`.
+    /// The scenarios, with the values of an axis that the suite sets: `load, ttft 128, ttft 512`.
     pub fn describe(&self) -> String {
-        let of_part = |part: &SuitePart| match part.prompt_tokens {
-            [] => vec![part.scenario.to_string()],
+        let of_part = |part: &SuitePart| match part.axes.prompt_tokens {
+            [] | [_] => vec![part.scenario.to_string()],
             lengths => lengths.iter().map(|length| format!("{} {length}", part.scenario)).collect(),
         };
         self.parts.iter().flat_map(of_part).collect::<Vec<_>>().join(", ")
@@ -170,7 +217,7 @@ mod tests {
     fn a_suite_may_have_fewer_prompt_lengths_than_its_scenario() {
         let lengths = |name: &str| {
             let scenarios = named(name).unwrap();
-            scenarios.iter().find(|it| it.name == "ttft").unwrap().prompt_tokens
+            scenarios.iter().find(|it| it.name == "ttft").unwrap().axes.prompt_tokens
         };
         assert_eq!((lengths("default"), lengths("ttft")), (&[128, 512][..], &[16, 128, 512][..]));
         assert_eq!(SUITES[0].describe(), "load, ttft 128, ttft 512, prefill, decode");

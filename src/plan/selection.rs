@@ -288,8 +288,8 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<Scenario>>
         };
         for scenario in scenarios {
             match selected.iter_mut().find(|it| it.name == scenario.name) {
-                // A suite may have only some prompt lengths of the scenario: the longer list counts.
-                Some(known) if known.prompt_tokens.len() < scenario.prompt_tokens.len() => *known = scenario,
+                // A suite may have only some values of the scenario's axes: the longer list counts.
+                Some(known) if known.axes.points().len() < scenario.axes.points().len() => *known = scenario,
                 Some(_) => {}
                 None => selected.push(scenario),
             }

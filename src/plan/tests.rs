@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::engines::Start;
+use crate::plan::axes::AxisValues;
 
 fn selection() -> Selection {
     let candidate = |name: &str| Candidate {
@@ -135,7 +136,8 @@ fn the_same_engine_twice_gets_two_labels() {
 #[test]
 fn command_line_settings_apply_to_decode_and_load_keeps_one_round() {
     let mut selection = selection();
-    (selection.prompt, selection.rounds, selection.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
+    (selection.prompt, selection.rounds) = (Some("Hello".into()), Some(7));
+    selection.axes = AxisValues::with_new_tokens(9);
     let plan = Plan::new(&selection);
     let decode = plan.cases.iter().find(|case| case.workload.scenario == "decode").unwrap();
     assert_eq!(decode.workload.prompt, Prompt::Text("Hello".into()));

@@ -77,6 +77,7 @@ pub enum TableId {
     Results,
     WallTime,
     Resources,
+    Distributions,
 }
 
 /// The layout that the format chose for each table.

@@ -19,7 +19,7 @@ use crate::text::shorten;
 use stats::Summary;
 
 /// With fewer values, the 99th percentile depends on one or two of them.
-const MIN_VALUES_FOR_P99: usize = 100;
+pub const MIN_VALUES_FOR_P99: usize = 100;
 const RATIO_TITLE: &str = "vs ref";
 const LIMIT_TITLE: &str = "of limit";
 const EXPLANATIONS: &str = "explanations: orchestrate explain, orchestrate metrics";

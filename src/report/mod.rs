@@ -7,6 +7,7 @@ mod caption;
 mod case_tables;
 pub mod compare;
 mod csv;
+mod distributions;
 pub mod document;
 mod engines;
 pub mod entries;

@@ -116,8 +116,13 @@ fn prompts(data: &RunData) -> Vec<String> {
         }
         let Some(range) = Range::of(data.values.samples(index)) else { continue };
         let planned = match &case.workload.prompt {
-            Prompt::Tokens(planned) if range == Range::exactly(*planned) => continue,
-            Prompt::Tokens(planned) => format!("{planned} were planned"),
+            Prompt::Tokens(longest) => {
+                let planned = Range::over(case.workload.shape.prompt_lengths(*longest).into_iter());
+                match planned.filter(|planned| *planned != range) {
+                    Some(planned) => format!("{} were planned", planned.write()),
+                    None => continue,
+                }
+            }
             Prompt::Text(_) => {
                 let this = || (line(&configuration.label), range);
                 let (label, first_range) = first_of.entry(&case.workload.label).or_insert_with(this);
@@ -146,12 +151,11 @@ struct Range(u32, u32);
 impl Range {
     fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
         let sequences = samples.flat_map(|sample| &sample.iteration.sequences);
-        let lengths = sequences.map(|sequence| Self::exactly(sequence.prompt_tokens));
-        lengths.reduce(|a, b| Self(a.0.min(b.0), a.1.max(b.1)))
+        Self::over(sequences.map(|sequence| sequence.prompt_tokens))
     }
 
-    fn exactly(tokens: u32) -> Self {
-        Self(tokens, tokens)
+    fn over(lengths: impl Iterator<Item = u32>) -> Option<Self> {
+        lengths.map(|it| Self(it, it)).reduce(|a, b| Self(a.0.min(b.0), a.1.max(b.1)))
     }
 
     fn write(self) -> String {

@@ -5,6 +5,7 @@ mod formats;
 mod shares;
 mod sweeps;
 
+use crate::plan::axes::AxisValues;
 use serde_json::Value;
 
 use super::document::Layout;
@@ -500,7 +501,7 @@ fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
 
 #[test]
 fn few_values_mark_their_p99_as_uncertain() {
-    let selection = Selection { max_new_tokens: Some(4), ..decoding(&["beacon"]) };
+    let selection = Selection { axes: AxisValues::with_new_tokens(4), ..decoding(&["beacon"]) };
     let text = rendered(&measured(&selection, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");
     // The 15 requests of four tokens have 45 inter-token gaps.

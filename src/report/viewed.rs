@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::caption::caption;
 use super::case_tables::{ResourceTable, WallTimeTable};
+use super::distributions::DistributionTable;
 use super::document::{Content, Document, Item, Layout, Layouts, Lines, List, Section, Table, TableId};
 use super::grid::{self, Grid};
 use super::labels::Labels;
@@ -67,6 +68,10 @@ impl Content for ReportContent<'_> {
                 WallTimeTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::WallTime))),
             );
         }
+        if view.distribution {
+            let layout = layouts(TableId::Distributions);
+            parts.extend(DistributionTable::of(report).iter().flat_map(|it| it.sections(layout)));
+        }
         if view.resources {
             parts.extend(
                 ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
@@ -86,6 +91,9 @@ impl Content for ReportContent<'_> {
             TableId::Results => Some(Grid::of(report, view, layout).table),
             TableId::WallTime => {
                 WallTimeTable::of(report).filter(|_| view.wall_time).map(|it| it.table(layout))
+            }
+            TableId::Distributions => {
+                DistributionTable::of(report).filter(|_| view.distribution).map(|it| it.widest(layout))
             }
             TableId::Resources => {
                 ResourceTable::of(report).filter(|_| view.resources).map(|it| it.table(layout))

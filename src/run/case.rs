@@ -10,6 +10,7 @@ use super::other_processes::OtherProcesses;
 use super::request::Requests;
 use super::schedule::Schedule;
 use super::warm_up::WarmUp;
+use crate::plan::axes::padding_name;
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, Sample, WarmUpEnd};
@@ -162,7 +163,25 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
         );
         return if workload.sampling.is_some() { Err(refused) } else { Ok(()) };
     };
+    let (shape, facts) = (&workload.shape, launched.facts());
+    let has_no_cache = facts.and_then(|facts| facts.use_cache) == Some(false);
     let missing = match &hello.capabilities {
+        capabilities if shape.batch > capabilities.batch.max(1) => {
+            let largest = capabilities.batch.max(1);
+            return Err(Cause::Unsupported(format!(
+                "the scenario needs a batch of {}, and the largest of this engine is {largest}",
+                shape.batch
+            )));
+        }
+        capabilities if !shape.use_cache && !capabilities.use_cache_toggle && !has_no_cache => {
+            "use_cache: false"
+        }
+        capabilities if shape.padding.is_some_and(|side| !capabilities.padding_sides.contains(&side)) => {
+            let side = shape.padding.map(padding_name).unwrap_or_default();
+            return Err(Cause::Unsupported(format!(
+                "the scenario needs the padding `{side}`, and this engine does not support it"
+            )));
+        }
         capabilities if workload.ignore_eos && capabilities.ignore_eos == IgnoreEos::No => "ignore_eos",
         capabilities if workload.sampling.is_some() && !capabilities.sampling => "sampling",
         _ => return Ok(()),

@@ -134,7 +134,7 @@ impl Launched {
         let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
         let deadline = self.conversation.deadlines.answer.min(time_limit);
         let mut answer = self.conversation.generate(request, deadline).await?;
-        self.verify(&answer, Some(prompt.len() as u32), max_new_tokens, ignore_eos)?;
+        self.verify(&answer, vec![Some(prompt.len() as u32)], max_new_tokens, ignore_eos)?;
         self.conversation.refuse_unrequested()?;
         let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
         let ids = sequences.next().and_then(|sequence| sequence.output_ids);

@@ -110,16 +110,16 @@ impl Launched {
         }
     }
 
-    /// Checks an answer to one prompt against the request and against the engine's own facts.
+    /// Checks an answer against the request and against the engine's own facts.
     pub fn verify(
         &self,
         answer: &Answer,
-        prompt_tokens: Option<u32>,
+        prompt_tokens: Vec<Option<u32>>,
         max_new_tokens: u32,
         ignore_eos: bool,
     ) -> Result<(), Cause> {
         let expected = Expected {
-            prompt_tokens: vec![prompt_tokens],
+            prompt_tokens,
             max_new_tokens,
             ignore_eos,
             elapsed_ns: answer.elapsed_ns(),

@@ -235,8 +235,9 @@ impl OutputChecks<'_, '_> {
         let index = Sample::prompt_index(sample.index, sample.repeat);
         let key = self.plan.prompt_key(block, sample.kind, index);
         let path = &self.plan.configurations[unverified.configuration].model.path;
-        let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, key).ok()?;
-        (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)
+        let batch = self.requests.prompts(path)?.batch(&self.plan.cases[sample.case].workload, key).ok()?;
+        let is_same = prompts::hash_of_batch(&batch) == sample.prompt_hash;
+        batch.into_iter().nth(sample.checked_sequence()).filter(|_| is_same)
     }
 }
 

@@ -94,11 +94,11 @@ impl<'a> Requests<'a> {
             && index == streamed_index
             && workload.max_new_tokens > 1
             && launched.hello().is_some_and(can_stream);
-        let (ids, answer) = self.send(launched, &workload, key, stage(kind, index), stream).await?;
+        let (batch, answer) = self.send(launched, &workload, key, stage(kind, index), stream).await?;
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         // The memory is always read after the first measured request, even if reading is slow.
         let must_read = kind == RequestKind::Measured && index == 0;
-        let prompt_hash = prompts::hash(&ids);
+        let prompt_hash = prompts::hash_of_batch(&batch);
         let recipe_hash = self.recipe_hash(launched, &workload, key).filter(|hash| *hash != prompt_hash);
         let next = self.prompts_of(launched).ok().and_then(|prompts| prompts.dependent(&workload, key));
         let next = next.map(|prompt| prompt.next.clone());
@@ -128,8 +128,8 @@ impl<'a> Requests<'a> {
 
     /// The digest of the prompt that the recipe gives for the request.
     fn recipe_hash(&self, launched: &Launched, workload: &Workload, key: PromptKey) -> Option<String> {
-        let ids = self.prompts_of(launched).ok()?.recipe_ids(workload, key).ok()?;
-        Some(prompts::hash(&ids))
+        let batch = self.prompts_of(launched).ok()?.recipe_batch(workload, key).ok()?;
+        Some(prompts::hash_of_batch(&batch))
     }
 
     fn prompts_of(&self, launched: &Launched) -> Result<&Prompts> {
@@ -137,7 +137,7 @@ impl<'a> Requests<'a> {
         self.prompts(path).with_context(|| format!("no prompts for `{path}`"))
     }
 
-    /// Sends the request of this key, and verifies its answer. Gives the ids of the prompt too.
+    /// Sends the request of this key, and verifies its answer. Gives the ids of the prompts too.
     pub async fn send(
         &self,
         launched: &mut Launched,
@@ -145,15 +145,15 @@ impl<'a> Requests<'a> {
         key: PromptKey,
         when: Stage,
         stream: bool,
-    ) -> Result<(Vec<u32>, Answer), LaunchError> {
+    ) -> Result<(Vec<Vec<u32>>, Answer), LaunchError> {
         let prompts = self.prompts_of(launched)?;
-        let ids = prompts.ids(workload, key);
-        let ids = ids.map_err(|error| launched.failure(when, Cause::reported_unsupported(&error)))?;
+        let batch = prompts.batch(workload, key);
+        let batch = batch.map_err(|error| launched.failure(when, Cause::reported_unsupported(&error)))?;
         let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
-        let request = Generate { stream, ..prompts.request(workload, &ids, capabilities, id) };
+        let request = Generate { stream, ..prompts.request(workload, &batch, capabilities, id) };
         let answer = self.send_and_verify(launched, request, workload).await;
-        Ok((ids, answer.map_err(|cause| launched.failure(when, cause))?))
+        Ok((batch, answer.map_err(|cause| launched.failure(when, cause))?))
     }
 
     /// Sends a request, verifies its answer, and stores the engine's facts that the answer contains.
@@ -165,7 +165,12 @@ impl<'a> Requests<'a> {
     ) -> Result<Answer, Cause> {
         let verify_stream =
             if request.stream { verify::verify_streamed } else { verify::verify_not_streamed };
-        let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
+        let of_ids = |ids: &Vec<u32>| Some(ids.len() as u32);
+        let prompt_tokens = match (&request.prompt_ids, &request.prompts_ids) {
+            (Some(ids), _) => vec![of_ids(ids)],
+            (None, Some(batch)) => batch.iter().map(of_ids).collect(),
+            (None, None) => vec![None; workload.shape.batch.max(1) as usize],
+        };
         let cpu_time = launched.cpu_time();
         let before = cpu_time.read();
         let answer = self.generate_within_cap(launched, request).await?;

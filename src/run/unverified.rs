@@ -115,9 +115,10 @@ fn all_unverified(
     by_configuration
 }
 
+/// The ids of the sequence of a sample that is checked.
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
     let workload = &record.header.plan.cases[sample.case].workload;
-    let [sequence] = &sample.iteration.sequences[..] else { return None };
+    let sequence = sample.iteration.sequences.get(sample.checked_sequence())?;
     sequence.output_ids.as_deref().filter(|_| workload.is_greedy())
 }
 

@@ -68,8 +68,7 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
     let _slot = slot();
     let engines = [engine_without_environment(), reference()];
     engines.iter().for_each(|name| assert_is_ready(name));
-    let arguments =
-        "-s decode --blocks 1 --iterations 1 --warmup 1 --max-new-tokens 2 --dtype f32 --no-setup";
+    let arguments = "-s decode --blocks 1 --iterations 1 --warmup 1 --new-tokens 2 --dtype f32 --no-setup";
     let arguments: Vec<&str> =
         ["-e", &engines[0], "-e", &engines[1]].into_iter().chain(arguments.split(' ')).collect();
     let (outcome, record) = measure(&arguments, |command| {

@@ -84,7 +84,7 @@ fn a_wrong_answer_to_a_later_request_keeps_the_samples_before_it() {
 #[test]
 fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
     let rule = ("says_eos", "", "wrong_output", "warm-up 1", "finished `eos` without an EOS token");
-    assert_faults(&[rule], &["--max-new-tokens", "1"]);
+    assert_faults(&[rule], &["--new-tokens", "1"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod support;
 
 mod answers;
+mod axes;
 mod baseline_comparison;
 mod baseline_rerun;
 mod baselines;

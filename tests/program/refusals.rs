@@ -191,39 +191,35 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
             "another model (`-m`) or another scenario (`orchestrate scenarios`)",
         ),
         (
-            &["-s", "decode", "--max-new-tokens", "2017"],
+            &["-s", "decode", "--new-tokens", "2017"],
             "`decode`: 32 prompt tokens and 2,017 new tokens exceed the context of 2,048",
-            "--max-new-tokens 2016",
+            "--new-tokens 2016",
         ),
         (
-            &["-s", "decode", "--prompt", "Hello", "--max-new-tokens", "4000"],
+            &["-s", "decode", "--prompt", "Hello", "--new-tokens", "4000"],
             "`decode`: 2 prompt tokens and 4,000 new tokens exceed the context of 2,048",
-            "--max-new-tokens 2046",
+            "--new-tokens 2046",
         ),
         (
             // The hint fits all selected scenarios.
-            &["-s", "decode,prefill", "--max-new-tokens", "2040"],
+            &["-s", "decode,prefill", "--new-tokens", "2040"],
             "`decode`: 32 prompt tokens and 2,040 new tokens exceed the context of 2,048",
-            "--max-new-tokens 1024",
+            "--new-tokens 1024",
         ),
     ] {
         let message = format!("the requests do not fit the context of `embedded`:\n{requests}");
         let expected = format!("error: {message}\nhint: {hint}\n");
         assert_refused(&scratch, &[&["-e", "narrow"], arguments].concat(), &expected);
     }
-    let all = run(&scratch, &["-e", "narrow", "--max-new-tokens", "2040"]).exits_with(2);
-    all.assert_stderr(&[
-        "`load`: 16 prompt tokens",
-        "`prefill`: 1,024 prompt tokens",
-        "--max-new-tokens 1024",
-    ]);
+    let all = run(&scratch, &["-e", "narrow", "--new-tokens", "2040"]).exits_with(2);
+    all.assert_stderr(&["`load`: 16 prompt tokens", "`prefill`: 1,024 prompt tokens", "--new-tokens 1024"]);
 }
 
 #[test]
 fn a_workload_of_a_suite_that_does_not_fit_is_a_row_and_no_engine_gets_it() {
     let scratch = tree();
     let engine = scratch.engine("able", "--context-tokens 4096");
-    let arguments = ["-e", engine.to_str().unwrap(), "--max-new-tokens", "1100"];
+    let arguments = ["-e", engine.to_str().unwrap(), "--new-tokens", "1100"];
     let outcome = run(&scratch, &arguments);
     let record = Record::only_one_in(&scratch.results());
     let message = "1,024 prompt tokens and 1,100 new tokens exceed the context of 2,048";

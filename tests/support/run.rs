@@ -46,7 +46,8 @@ pub fn run_default_suite(engines: &[(&str, &str)], options: &[&str]) -> Run {
     run_selected(engines, Verifier::Engine(""), &[&["--blocks", "5", "--json", "-"], options].concat())
 }
 
-fn run_selected(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Run {
+/// The options select the scenarios.
+pub fn run_selected(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Run {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     for (name, settings) in engines {

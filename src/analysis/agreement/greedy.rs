@@ -69,10 +69,14 @@ impl Greedy {
             let blocks = blocks(record);
             for sample in greedy_samples(record, configuration).filter(|it| !it.prompt_hash.is_empty()) {
                 let expected = of_verifier.get(&request(sample)).into_iter().flat_map(|it| it.iter());
-                for (sequence, expected) in sample.iteration.sequences.iter().zip(expected) {
+                for (index, (sequence, expected)) in
+                    sample.iteration.sequences.iter().zip(expected).enumerate()
+                {
                     if let (Some(ids), Some(expected)) = (&sequence.output_ids, &expected.output_ids) {
                         let key = (sample.launch, sample.case, sample.index);
-                        greedy.compare(ids, eos.cut(expected), Text::of(plan, &blocks, key), Some(key));
+                        // The verifier's answers about a sample are about this sequence.
+                        let checked = (index == sample.checked_sequence()).then_some(key);
+                        greedy.compare(ids, eos.cut(expected), Text::of(plan, &blocks, key), checked);
                     }
                 }
             }

@@ -85,7 +85,7 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
         for (in_batch, sequence) in sample.iteration.sequences.iter().enumerate() {
             let reported = sequence.prompt_tokens;
             let expected = match &workload.prompt {
-                Prompt::Tokens(planned) => Some(*planned),
+                Prompt::Tokens(planned) => workload.shape.prompt_lengths(*planned).get(in_batch).copied(),
                 Prompt::Text(_) => {
                     counts.get(&(sample.prompt_hash.as_str(), in_batch)).and_then(most_counted)
                 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::matching::Matching;
 use crate::analysis::values::{Values, workloads};
+use crate::plan::axes::padding_name;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
@@ -150,6 +151,9 @@ fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
         [
             ("prompt", prompt(it)),
             ("tokens to generate", it.max_new_tokens.to_string()),
+            ("batch", it.shape.batch.to_string()),
+            ("cache of keys and values", if it.shape.use_cache { "on" } else { "off" }.to_string()),
+            ("padding", it.shape.padding.map_or("none", padding_name).to_string()),
             ("ignoring EOS", it.ignore_eos.to_string()),
             ("sampling", sampling(it)),
             // Without a warm-up the first measured request is cold.

@@ -33,6 +33,9 @@ impl<'a> ChatLatency<'a> {
         let plan = &measured.record.header.plan;
         let with_headline = |id: MetricId| {
             let workloads = measured.workloads.iter().enumerate();
+            // A chat has one sequence, and its engine keeps the cache.
+            let is_chat = |it: &Workload| it.shape.batch == 1 && it.shape.use_cache;
+            let workloads = workloads.filter(move |(_, it)| is_chat(it));
             workloads.filter(move |(_, it)| metric::headline(plan, it).is_some_and(|metric| metric.id == id))
         };
         let prompt_tokens = |workload: &Workload| match &workload.prompt {

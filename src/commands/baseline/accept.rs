@@ -133,6 +133,7 @@ mod tests {
             headline: crate::plan::MetricId::DECODE_RATE,
             prompt: Prompt::Tokens(32),
             max_new_tokens: 3,
+            shape: Default::default(),
             ignore_eos: true,
             sampling: None,
             warmup: None,

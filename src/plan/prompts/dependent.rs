@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{PromptKey, Prompts, SALT_TOKENS, hash, random};
-use crate::plan::scenario::SCENARIOS;
+use crate::plan::axes::Shape;
+use crate::plan::scenario::{SCENARIOS, SUITES, Suite};
 use crate::plan::{Kind, Prompt, RequestKind, Workload};
 
 pub const FILE_NAME: &str = "dependent-prompts.json";
@@ -120,7 +121,7 @@ impl Prompts {
     /// Whether a workload may have dependent prompts: its output is one greedy token, and its prompt is long.
     pub fn can_depend(workload: &Workload) -> bool {
         let is_long = matches!(workload.prompt, Prompt::Tokens(tokens) if tokens >= MIN_TOKENS);
-        workload.max_new_tokens == 1 && workload.is_greedy() && is_long
+        workload.max_new_tokens == 1 && workload.is_greedy() && is_long && workload.shape == Shape::default()
     }
 
     /// The dependent prompt for a request, if it has one: every second measured request of such a workload. A random number
@@ -162,10 +163,12 @@ impl Prompts {
         ids
     }
 
-    /// The prompt lengths of the warm scenarios with outputs of one token that fit the model's context.
+    /// The prompt lengths of the warm scenarios with outputs of one token that fit the model's context, and those of the suites.
     pub fn dependent_lengths(&self) -> Vec<u32> {
-        let with_one_token = SCENARIOS.iter().filter(|it| it.kind == Kind::Warm && it.max_new_tokens == 1);
-        let lengths = with_one_token.flat_map(|it| it.prompt_tokens).copied();
+        let of_suites = SUITES.iter().flat_map(Suite::scenarios);
+        let scenarios = SCENARIOS.iter().copied().chain(of_suites);
+        let with_one_token = scenarios.filter(|it| it.kind == Kind::Warm && it.axes.new_tokens == [1]);
+        let lengths = with_one_token.flat_map(|it| it.axes.prompt_tokens).copied();
         let fits = |&tokens: &u32| self.context_tokens.is_none_or(|context| tokens < context);
         let lengths: BTreeSet<u32> = lengths.filter(|&it| it >= MIN_TOKENS).filter(fits).collect();
         lengths.into_iter().collect()
@@ -234,7 +237,7 @@ mod tests {
     }
 
     fn key(nonce: Option<u64>, kind: RequestKind, index: u32) -> PromptKey {
-        PromptKey { seed: 0, nonce, block: 0, kind, index }
+        PromptKey { seed: 0, nonce, block: 0, kind, index, sequence: 0 }
     }
 
     #[test]
@@ -250,11 +253,12 @@ mod tests {
         assert!((8..33).contains(&first), "{first}");
         let without = Prompts { dependent: DependentPrompts::default(), ..self::prompts() };
         for index in 0..4 {
-            let recipe = |prompts: &Prompts| prompts.recipe_ids(&workload, measured(index)).unwrap();
+            let recipe =
+                |prompts: &Prompts| prompts.recipe_batch(&workload, measured(index)).unwrap().remove(0);
             assert_eq!(recipe(&prompts), recipe(&without));
-            let ids = prompts.ids(&workload, measured(index)).unwrap();
+            let ids = prompts.batch(&workload, measured(index)).unwrap().remove(0);
             assert_eq!(ids.len(), 128);
-            assert_eq!(ids == without.ids(&workload, measured(index)).unwrap(), !depends(index));
+            assert_eq!(ids == without.batch(&workload, measured(index)).unwrap()[0], !depends(index));
         }
     }
 

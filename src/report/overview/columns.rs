@@ -6,6 +6,7 @@ use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id};
 use crate::plan::scenario::{Kind, SCENARIOS};
 use crate::report::document::{Column, ColumnKind, Keep, Line, Table};
+use crate::report::grid::MIN_VALUES_FOR_P99;
 use crate::report::ranking::{Compared, Unranked, is_quotient};
 use crate::report::rows::Row;
 use crate::report::tone::{self, Tone};
@@ -13,8 +14,6 @@ use crate::report::verdict_lines::CONTRADICTED;
 use crate::text::shorten;
 use stats::{Summary, Verdict};
 
-/// With fewer values, the 99th percentile depends on one or two of them.
-pub const MIN_VALUES_FOR_P99: usize = 100;
 /// Follows a ratio without a verdict.
 pub const NO_VERDICT: &str = "?";
 /// The status of an output whose check continues after the last block.

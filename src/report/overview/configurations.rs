@@ -102,6 +102,15 @@ impl<'a> Overview<'a> {
             let mut rows = self.report.rows.iter().filter(|row| row.case.label == ***label);
             rows.any(|other| other.case.headline.is_some_and(|it| it.id == metric.id))
         };
+        let is_of_another = |other: &&Row| {
+            other.case.scenario != row.case.scenario
+                && other.case.headline.is_some_and(|it| it.id == metric.id)
+        };
+        let has_values = workload.len() > row.case.scenario.len();
+        if has_values && self.report.rows.iter().any(|other| is_of_another(&other)) {
+            // Two scenarios have this metric, so the metric does not name the column.
+            return workload.to_string();
+        }
         let suffix = match workload.strip_prefix(row.case.scenario.as_str()).map(str::trim) {
             Some(length) if !length.is_empty() => format!("\n@{length}"),
             _ if self.workloads.iter().filter(with_headline).count() > 1 => format!("\n{workload}"),

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::best;
 use super::cells::NOT_A_QUOTIENT;
-use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_YET_CHECKED};
+use super::columns::{NO_VERDICT, NOT_YET_CHECKED};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{Against, NO_VERIFIER_HINT, NoChecks, UNVERIFIABLE_HINT};
 use crate::analysis::metric::share::Absent;
 use crate::record::FailureKind;
 use crate::report::document::Table;
+use crate::report::grid::MIN_VALUES_FOR_P99;
 use crate::report::grid::{more_rounds, why_no_ratios};
 use crate::report::ranking::Unranked;
 use crate::report::rows::{FailureSummary, group_by_key};

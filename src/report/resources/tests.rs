@@ -5,8 +5,15 @@ use crate::report::resources::Resources;
 use crate::report::tests::{assert_fits, json, json_case, rendered, rendered_with, row, words};
 use crate::report::{Report, View};
 
-const RESOURCES: View =
-    View { full: true, sort: None, pairs: false, wall_time: false, resources: true, quiet: false };
+const RESOURCES: View = View {
+    full: true,
+    sort: None,
+    pairs: false,
+    wall_time: false,
+    distribution: false,
+    resources: true,
+    quiet: false,
+};
 
 /// A record of the default suite with memory, CPU time, energy and GPUs of the second engine, `beacon`.
 fn with_resources() -> RunRecord {

@@ -15,6 +15,7 @@ fn plan(mode: Mode) -> Plan {
         headline: crate::plan::MetricId::DECODE_RATE,
         prompt: Prompt::Tokens(8),
         max_new_tokens: 3,
+        shape: Default::default(),
         ignore_eos: true,
         sampling: None,
         warmup: None,

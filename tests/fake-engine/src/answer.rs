@@ -119,9 +119,7 @@ pub fn output_ids(
         let id = match script.value("token_ids").get(position as usize).and_then(Value::as_u64) {
             _ if eos_position == Some(position) => EOS,
             Some(id) => id,
-            None if position >= wrong_from => {
-                FIRST_ORDINARY_ID + (likeliest - FIRST_ORDINARY_ID + 1) % (vocabulary - FIRST_ORDINARY_ID)
-            }
+            None if position >= wrong_from => other_id(script, likeliest),
             None => likeliest,
         };
         state = mix(state ^ id);
@@ -189,6 +187,12 @@ const LIKELIEST_LOGPROB: f64 = -0.05;
 /// The highest log-probability of any other id. The lowest is twice this number. With the default vocabulary,
 /// the sum of all probabilities is below 1.
 const OTHER_LOGPROB: f64 = -8.0;
+
+/// Another id of the vocabulary.
+pub fn other_id(script: &Script, id: u64) -> u64 {
+    let ordinary_ids = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1) - FIRST_ORDINARY_ID;
+    FIRST_ORDINARY_ID + (id.saturating_sub(FIRST_ORDINARY_ID) + 1) % ordinary_ids
+}
 
 /// The log-probability of every id after the first, by the model that `output_ids` uses.
 pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {

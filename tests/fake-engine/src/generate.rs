@@ -182,6 +182,8 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     let Answers { mut outputs, factor: factor_of_kept } =
         kept_answers::read_or_compute(script, &request.prompts, settings, compute);
     outputs.iter_mut().for_each(|ids| false_report::add_id(script, ids));
+    let wrong = script.value("wrong_sequence").as_u64().and_then(|index| outputs.get_mut(index as usize));
+    wrong.into_iter().flatten().for_each(|id| *id = answer::other_id(script, *id));
     let factor = factor * factor_of_kept * false_report::factor_of_repeated_prompts(script, &request.prompts);
     let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;

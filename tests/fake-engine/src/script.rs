@@ -66,6 +66,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "the part of a prompt that `generate` computes: `half` (the last one), `start_and_half`, `last_200`, `last_64`; empty: all",
     ),
     ("token_ids", "null", "an array: the output ids, instead of computed ids"),
+    ("wrong_sequence", "null", "the sequence of a batch, counted from 0, whose ids are wrong"),
     ("wrong_from", "null", "the position from which ids are wrong, beginning with request `at`"),
     ("eos_at", "null", "the position of EOS (id 2) in the output"),
     ("context_tokens", "4096", "the most tokens of prompt and output together; more is `failed`"),

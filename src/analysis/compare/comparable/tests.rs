@@ -1,6 +1,7 @@
 use super::*;
 use crate::analysis::compare::matching::matching;
 use crate::plan::Selection;
+use crate::plan::axes::AxisValues;
 use crate::record::specimen::timed::{measured, selection};
 use stats::MIN_VERDICT_BLOCKS;
 
@@ -119,7 +120,8 @@ fn an_engine_that_splits_texts_by_itself_may_have_slightly_longer_prompts() {
 #[test]
 fn another_workload_under_the_same_name_is_refused() {
     let base = record();
-    let longer = record_of(&Selection { max_new_tokens: Some(128), ..selection(&["a"], &["decode"]) });
+    let longer =
+        record_of(&Selection { axes: AxisValues::with_new_tokens(128), ..selection(&["a"], &["decode"]) });
     assert_eq!(texts(&base, &longer), ["tokens to generate of decode: base `64`, new `128`"]);
     let sampled = record_of(&Selection { temperature: Some(0.5), ..selection(&["a"], &["decode"]) });
     assert!(texts(&base, &sampled)[0].starts_with("sampling of decode: base `greedy`"));

@@ -1,0 +1,105 @@
+//! The axes of scenarios: batches, padding, the cache of keys and values, and their options on the command line.
+
+use serde_json::Value;
+
+use crate::support::run::{Run, Verifier, run_selected};
+use crate::support::{Outcome, Scratch, fake_engine, finish};
+
+/// One block of two rounds, without warm-up.
+const SHORT: &[&str] = &["--blocks", "1", "--iterations", "2", "--warmup", "0", "--json", "-"];
+
+fn labels(run: &Run) -> Vec<&str> {
+    let cases = run.report["cases"].as_array().unwrap();
+    cases.iter().map(|case| case["case"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_batch_has_one_row_for_each_size_and_one_above_the_engines_largest_is_unsupported() {
+    let run = run_selected(&[("one", "")], Verifier::None, &[&["-s", "batch"], SHORT].concat());
+    assert_eq!(labels(&run), ["batch 1", "batch 2", "batch 4", "batch 8", "batch 16"]);
+    let sequences = |sample: &Value| sample["iteration"]["sequences"].as_array().unwrap().len();
+    let mut sizes: Vec<usize> = run.record.samples_of("one").into_iter().map(sequences).collect();
+    sizes.dedup();
+    assert_eq!(sizes, [1, 2, 4, 8]);
+    let largest = &run.report["cases"][4];
+    assert_eq!(largest["failure"]["kind"], "unsupported");
+    let why = "the scenario needs a batch of 16, and the largest of this engine is 8";
+    assert_eq!(largest["failure"]["message"], why);
+}
+
+/// The verifier answers for one sequence of each sample: another one in each round.
+#[test]
+fn wrong_tokens_in_the_second_sequence_of_a_batch_make_an_engine_wrong() {
+    let options = [&["-s", "batch", "--batch", "2"], SHORT].concat();
+    let run = run_selected(&[("wrong", "--wrong-sequence 1"), ("right", "")], Verifier::Engine(""), &options);
+    assert_eq!((run.status("wrong"), run.status("right")), ("wrong", "exact"), "{}", run.report["outputs"]);
+}
+
+#[test]
+fn uneven_prompts_are_padded_on_each_side_and_the_cache_is_switched() {
+    let options = [&["-s", "cache-padding"], SHORT].concat();
+    let run = run_selected(&[("one", "")], Verifier::None, &options);
+    let packed = |case: &&Value| case["case"].as_str().unwrap().ends_with("packed");
+    let cases = run.report["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 6);
+    for case in cases {
+        let failure = &case["failure"]["message"];
+        match packed(&case) {
+            true => {
+                let why = "the scenario needs the padding `packed`, and this engine does not support it";
+                assert_eq!(failure, why);
+            }
+            false => assert_eq!(failure, &Value::Null),
+        }
+    }
+    let sample = run.record.samples_of("one")[0];
+    let lengths: Vec<u64> = sample["iteration"]["sequences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["prompt_tokens"].as_u64().unwrap())
+        .collect();
+    assert_eq!(lengths, [64, 48, 32, 16]);
+}
+
+#[test]
+fn lists_on_the_command_line_make_a_cross_product() {
+    let axes = ["-s", "decode", "--prompt-tokens", "16,32", "--new-tokens", "4,8", "--depth", "0,64"];
+    let run = run_selected(&[("one", "")], Verifier::None, &[&axes[..], SHORT].concat());
+    let labels = labels(&run);
+    assert_eq!(labels.len(), 8);
+    assert_eq!((labels[0], labels[7]), ("decode 16 new 4 depth 0", "decode 32 new 8 depth 64"));
+    let last = *run.record.samples_of("one").last().unwrap();
+    let sequence = &last["iteration"]["sequences"][0];
+    assert_eq!(
+        (&sequence["prompt_tokens"], sequence["output_ids"].as_array().unwrap().len()),
+        (&96.into(), 8)
+    );
+}
+
+#[test]
+fn the_command_of_explain_repeats_a_request_of_a_batch() {
+    let scratch = Scratch::new();
+    let request = |arguments: &[&str]| -> Outcome {
+        let mut command = scratch.orchestrate();
+        finish(command.arg("request").arg(fake_engine()).args(arguments)).exits_with(0)
+    };
+    let lines = request(&["batch", "--batch", "2", "--nonce", "5"]).stdout;
+    let generate: Value = serde_json::from_str(lines.lines().nth(2).unwrap()).unwrap();
+    assert_eq!(generate["prompts_ids"].as_array().unwrap().len(), 2, "{generate}");
+    assert_eq!(lines, request(&["batch", "--batch", "2", "--nonce", "5"]).stdout);
+    assert_ne!(lines, request(&["batch", "--batch", "2", "--nonce", "6"]).stdout);
+}
+
+#[test]
+fn the_distribution_of_a_sweep_ends_with_the_mean_of_its_lengths() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "ttft", "--blocks", "1", "--distribution"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    let text = &outcome.stdout;
+    assert!(text.contains("distribution of TTFT over all requests:"), "{text}");
+    let line =
+        text.lines().find(|line| line.starts_with("ttft: mean of 3")).unwrap_or_else(|| panic!("{text}"));
+    assert!(!line.contains('~') && line.split_whitespace().count() > 8, "{line}");
+}
