@@ -77,7 +77,7 @@ fn the_verifier_finds_dependent_prompts_once_for_each_model_and_stores_them() {
         command.args(["--blocks", "2", "--json", "-"]).args(options).arg("--results").arg(scratch.results());
         Run::of(&scratch, finish(&mut command))
     };
-    let found = "finding prompts with sage, to check whether engines compute whole prompts";
+    let found = "finding prompts with sage (verifier), to check whether engines compute whole prompts";
     let first = run(&[]);
     first.outcome.assert_stderr(&[found]);
     assert_only_partial_engines_are_wrong(&first);
