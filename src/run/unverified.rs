@@ -122,6 +122,13 @@ pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32
     sequence.output_ids.as_deref().filter(|_| workload.is_greedy())
 }
 
+/// Whether the prompt has a stored next token that depends on its first half, and the engine gave another token.
+fn differs_from_stored_token(sample: &Sample) -> bool {
+    let ids = sample.iteration.sequences.first().and_then(|it| it.output_ids.as_deref());
+    let first = ids.and_then(<[u32]>::first);
+    sample.next.as_ref().is_some_and(|next| first.is_some_and(|id| *id != next.token))
+}
+
 /// Merges lists: the first sample of each list, then the second sample of each list, and so on.
 fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
     let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
@@ -152,7 +159,10 @@ fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<
         }
     }
     let orders = cases.into_iter().map(|(_, mut unverified_samples)| {
-        let last = unverified_samples.pop();
+        // Such an answer shows that the engine computes only a part of each prompt, also if the time is short.
+        let dependent = unverified_samples.iter().rposition(|it| differs_from_stored_token(sample(it)));
+        let last =
+            dependent.map(|index| unverified_samples.remove(index)).or_else(|| unverified_samples.pop());
         // Every configuration has the same order, so that one answer serves all configurations with the same ids.
         Random::seeded(plan.seed).shuffle(&mut unverified_samples);
         let block = |unverified: &UnverifiedSample| blocks.get(&sample(unverified).launch).copied();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use model_files::{Dtype, Format, Goal, ModelFolder, convert, embedded};
 use serde_json::{Value, json};
 
-use crate::engine::{assert_is_ready, binary, slot, with_user_setup};
+use crate::engine::{Engine, assert_is_ready, binary, slot, with_user_setup};
 use crate::support::models::with_header;
 use crate::support::{Outcome, Scratch, copy_folder, finish, root, write_program};
 
@@ -195,6 +195,25 @@ fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_
             "{output}"
         );
     }
+}
+
+/// `scripts/accusation-rates` counts false claims about the wide copy. Random weights would give text without sense.
+#[test]
+fn a_wide_copy_of_the_embedded_model_has_a_hundred_million_parameters_and_the_same_greedy_ids() {
+    let (_slot, scratch) = (slot(), Scratch::new());
+    let (embedded, wide) = (embedded::folder().unwrap(), scratch.join("wide"));
+    let script = root().join("scripts/embedded-model/widen.py");
+    finish(scratch.command("python3").arg(script).arg(&wide)).exits_with(0);
+    let folder = ModelFolder::open(&wide).unwrap();
+    let parameters = folder.parameters();
+    assert!((100_000_000..110_000_000).contains(&parameters), "{parameters}");
+    let text = folder.tokenizer().unwrap().encode(&embedded::heldout_text().unwrap()).unwrap();
+    let mut engine = Engine::start("lmrs");
+    let mut greedy_ids = |model: &Path| {
+        engine.load(model, Some("f32")).unwrap();
+        [0, 5_000, 15_000].map(|start| engine.generate(&text[start..start + 100]))
+    };
+    assert_eq!(greedy_ids(&wide), greedy_ids(&embedded));
 }
 
 #[test]

@@ -28,5 +28,7 @@ for line in sys.stdin.buffer:
         sys.stdout.flush()
         if answer["type"] not in ("progress", "token"):
             break
+    if answer["type"] == "bye":
+        break
 engine.stdin.close()
 sys.exit(engine.wait())

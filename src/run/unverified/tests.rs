@@ -1,5 +1,6 @@
 use super::*;
 use crate::plan::Verification;
+use crate::plan::prompts::dependent::NextToken;
 use crate::record::specimen::{planned, selection, timed};
 
 /// Three blocks of two rounds of four workloads for each engine. `ids` gives the output of a configuration in a block.
@@ -80,6 +81,23 @@ fn the_last_sample_of_each_workload_is_checked_first() {
             .collect()
     };
     assert_eq!(with_labels(of_a), with_labels(checked_of(1)));
+}
+
+#[test]
+fn a_differing_answer_to_a_dependent_prompt_is_checked_first() {
+    let mut record = record(&["a"], |_, _| vec![5]);
+    let case = record.samples.last().unwrap().case;
+    // The stored tokens of two samples, of which the second is the engine's.
+    for (index, token) in [(0, 6), (1, 5)] {
+        let next = NextToken { token, ..NextToken::default() };
+        let is_chosen = |it: &&mut Sample| (it.case, it.launch, it.index) == (case, 1, index);
+        record.samples.iter_mut().find(is_chosen).unwrap().next = Some(next);
+    }
+    let samples = unverified_samples(&record, &model(&record), None);
+    let of_case: Vec<&Sample> =
+        samples.iter().map(|it| &record.samples[it.sample]).filter(|it| it.case == case).collect();
+    assert_eq!((of_case[0].launch, of_case[0].index), (1, 0));
+    assert!(of_case.iter().any(|it| (it.launch, it.index) == (2, 1)), "the last one is checked too");
 }
 
 #[test]
