@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::analysis::metric::{METRICS, MetricId};
 use crate::analysis::values::Measured;
 use crate::machine::Device;
+use crate::plan::axes::Shape;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Selection, Verification, Workload};
 use crate::record::{CalibratedFloor, RunRecord};
 use stats::{NoiseFloor, Ratios, levels};
@@ -35,6 +36,8 @@ pub struct Key {
     pub workload: String,
     pub prompt: Prompt,
     pub max_new_tokens: u32,
+    #[serde(flatten)]
+    pub shape: Shape,
     pub metric: MetricId,
 }
 
@@ -135,6 +138,7 @@ impl Key {
             workload: workload.label.clone(),
             prompt: workload.prompt.clone(),
             max_new_tokens: workload.max_new_tokens,
+            shape: workload.shape,
             metric,
         }
     }

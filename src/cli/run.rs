@@ -60,7 +60,7 @@ pub struct RunArgs {
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
     pub options: Vec<(String, serde_json::Value)>,
     /// Prompt text; default: the scenario's prompts
-    #[arg(long, conflicts_with_all = ["prompt_tokens", "depth"])]
+    #[arg(long, conflicts_with_all = ["prompt_tokens", "depth", "padding"])]
     pub prompt: Option<String>,
     #[command(flatten)]
     pub axes: AxisArgs,
@@ -125,13 +125,13 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct AxisArgs {
     /// Lengths of prompts in tokens, separated by commas; default: the scenario's lengths
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_TOKENS))]
     pub prompt_tokens: Vec<u32>,
-    /// Numbers of tokens to generate, separated by commas; default: the scenario's numbers
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), alias = "max-new-tokens")]
+    /// Numbers of tokens to generate, separated by commas (`load` takes the first); default: the scenario's numbers
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_TOKENS), alias = "max-new-tokens")]
     pub new_tokens: Vec<u32>,
     /// Tokens before the prompt, whose keys and values decoding reads, separated by commas; default: the scenario's
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=MAX_TOKENS))]
     pub depth: Vec<u32>,
     /// Numbers of sequences in a request, separated by commas; default: the scenario's, mostly 1
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_BATCH))]
@@ -139,11 +139,13 @@ pub struct AxisArgs {
     /// Whether engines keep keys and values of earlier tokens: `true`, `false`, or both; default: the scenario's, mostly `true`
     #[arg(long, value_name = "BOOL", value_delimiter = ',', num_args = 0..=1, default_missing_value = "true")]
     pub use_cache: Vec<bool>,
-    /// Places of padding in batches of uneven prompts, separated by commas; default: even prompts without padding
+    /// Sides of the padding in batches of uneven prompts, separated by commas; default: even prompts without padding
     #[arg(long, value_name = "SIDE", value_delimiter = ',', value_parser = choice_parser(PADDINGS))]
     pub padding: Vec<Padding>,
 }
 
+/// The most tokens of a prompt, a depth or an output: far more than any model's context.
+const MAX_TOKENS: i64 = 1 << 24;
 /// The largest batch of a command line.
 const MAX_BATCH: i64 = 1024;
 const PADDINGS: [(&str, Padding); 3] =

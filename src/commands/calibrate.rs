@@ -292,6 +292,8 @@ mod tests {
             "-e /bin/true --mode one-shot -s load",
             "-e /bin/true -s batch --batch 2,3 --padding left,right",
             "-e /bin/true -s throughput,batch",
+            "-e /bin/true --batch 4 --new-tokens 64",
+            "-e /bin/true -s load,decode --new-tokens 64 --padding packed --batch 2",
             "-e /bin/true -s decode --depth 0,64 --prompt-tokens 7,9 --use-cache true,false",
         ] {
             let plan = plan_of_arguments(arguments);

@@ -121,6 +121,7 @@ mod tests {
             workload: "decode".into(),
             prompt: Prompt::Tokens(32),
             max_new_tokens: 64,
+            shape: Default::default(),
             metric: crate::plan::MetricId::DECODE_RATE,
         };
         let paired = NoiseFloor::of(&[difference; 20]).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::axes::{self, Point, Shape};
+use super::axes::{self, AxisValues, Point, Shape};
 use super::scenario::{Kind, SCENARIOS, SUITES, Scenario, Suite};
 use super::{Case, Configuration, Mode, Plan, Prompt, Workload, engine_name};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
@@ -62,7 +62,8 @@ impl Plan {
         // selects all workloads of the scenario.
         let workloads = self.workloads_of(configuration).into_iter();
         let of_scenario: Vec<Workload> = workloads.filter(|it| it.scenario == scenario.name).collect();
-        words.extend(axis_arguments(scenario, &of_scenario.iter().collect::<Vec<_>>()));
+        let of_scenario: Vec<&Workload> = of_scenario.iter().collect();
+        words.extend(axis_options(&shared_values(&[*scenario], &of_scenario)));
         words.extend(model_arguments(&[row]));
         if !row.device.is_cpu() {
             words.push(format!("--device {}", pasteable(&[row.device.to_string()])));
@@ -103,6 +104,11 @@ fn model_arguments(rows: &[&Configuration]) -> Vec<String> {
 /// The suite that has exactly these workloads. A prompt of the user replaces the prompt lengths.
 pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'static Suite> {
     let workloads: Vec<&Workload> = workloads.collect();
+    SUITES.iter().find(|suite| has_workloads(&suite.scenarios(), &AxisValues::default(), &workloads))
+}
+
+/// Whether these scenarios, with these values of the axes, have exactly these workloads.
+fn has_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workload]) -> bool {
     let has_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_)));
     let key = |scenario: &str, tokens: u32, new_tokens: u32, shape: Shape| {
         (scenario.to_string(), (!has_text).then_some(tokens), new_tokens, shape)
@@ -114,73 +120,99 @@ pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'s
             Prompt::Text(_) => key(&it.scenario, 0, it.max_new_tokens, it.shape),
         })
         .collect();
-    SUITES.iter().find(|suite| {
-        let scenarios = suite.scenarios();
-        let of_suite: Vec<_> = scenarios
-            .iter()
-            .flat_map(|scenario| scenario.axes.points().into_iter().map(|point| (scenario.name, point)))
-            .map(|(name, it)| key(name, it.shape.depth + it.prompt_tokens, it.new_tokens, it.shape))
-            .collect();
-        of_suite.iter().all(|it| of_plan.contains(it)) && of_plan.iter().all(|it| of_suite.contains(it))
-    })
+    let points = scenarios.iter().flat_map(|it| it.points(set).into_iter().map(|point| (it.name, point)));
+    let selected: Vec<_> =
+        points.map(|(name, it)| key(name, it.all_prompt_tokens(), it.new_tokens, it.shape)).collect();
+    selected.iter().all(|it| of_plan.contains(it)) && of_plan.iter().all(|it| selected.contains(it))
 }
 
-/// The options for the axes whose values differ from those of the scenario.
-fn axis_arguments(scenario: &Scenario, workloads: &[&Workload]) -> Vec<String> {
-    fn option<T: PartialEq + ToString>(name: &str, own: Vec<T>, used: Vec<T>) -> Option<String> {
-        let is_own = own.len() == used.len() && used.iter().all(|it| own.contains(it));
-        let values = || used.iter().map(T::to_string).collect::<Vec<_>>().join(",");
-        (!is_own && !used.is_empty()).then(|| format!("--{name} {}", values()))
+/// The values of the axes that all these scenarios have in the plan, for each axis in which they differ from the scenarios' own.
+/// The options of the command line apply to all scenarios, so an axis with different values in two scenarios is left out.
+fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues {
+    fn shared<T: PartialEq + Clone>(lists: Vec<(Vec<T>, Vec<T>)>) -> Vec<T> {
+        let same = |a: &[T], b: &[T]| a.iter().all(|it| b.contains(it)) && b.iter().all(|it| a.contains(it));
+        let Some((_, used)) = lists.iter().max_by_key(|(_, used)| used.len()) else { return Vec::new() };
+        // A launch uses only the first value.
+        let is_shared =
+            |(_, other): &(Vec<T>, Vec<T>)| same(used, other) || *other == used[..1.min(used.len())];
+        let is_set = lists.iter().any(|(own, used)| !same(own, used));
+        if is_set && lists.iter().all(is_shared) { used.clone() } else { Vec::new() }
     }
-    let points = scenario.axes.points();
-    let lengths = workloads.iter().filter_map(|it| match it.prompt {
-        Prompt::Tokens(tokens) => Some(tokens - it.shape.depth),
-        Prompt::Text(_) => None,
-    });
-    let own = |value: fn(&Point) -> u32| distinct(points.iter().map(value));
-    let used = |value: fn(&Workload) -> u32| distinct(workloads.iter().map(|it| value(it)));
-    let new_tokens = option("new-tokens", own(|it| it.new_tokens), used(|it| it.max_new_tokens));
-    if scenario.kind == Kind::Launch {
-        return new_tokens.into_iter().collect();
-    }
-    let caches = |shapes: &mut dyn Iterator<Item = Shape>| distinct(shapes.map(|it| it.use_cache));
-    let paddings = |shapes: &mut dyn Iterator<Item = Shape>| {
-        distinct(shapes.filter_map(|it| it.padding).map(axes::padding_name))
+    let of = |scenario: &Scenario| {
+        let used = workloads.iter().filter(|it| it.scenario == scenario.name).copied();
+        (
+            AxisValues::of_points(&scenario.points(&AxisValues::default())),
+            values_of(&used.collect::<Vec<_>>()),
+        )
     };
-    let shapes_of_scenario = || points.iter().map(|it| it.shape);
-    let shapes_used = || workloads.iter().map(|it| it.shape);
-    [
-        option("prompt-tokens", own(|it| it.prompt_tokens), distinct(lengths)),
-        new_tokens,
-        option("depth", own(|it| it.shape.depth), used(|it| it.shape.depth)),
-        option("batch", own(|it| it.shape.batch), used(|it| it.shape.batch)),
-        option("use-cache", caches(&mut shapes_of_scenario()), caches(&mut shapes_used())),
-        option("padding", paddings(&mut shapes_of_scenario()), paddings(&mut shapes_used())),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let all: Vec<(AxisValues, AxisValues)> = scenarios.iter().map(of).collect();
+    let is_warm = |index: &usize| scenarios[*index].kind == Kind::Warm;
+    let warm: Vec<&(AxisValues, AxisValues)> = (0..all.len()).filter(is_warm).map(|it| &all[it]).collect();
+    fn lists<T: Clone>(
+        of: &[&(AxisValues, AxisValues)],
+        axis: fn(&AxisValues) -> &Vec<T>,
+    ) -> Vec<(Vec<T>, Vec<T>)> {
+        of.iter().map(|(own, used)| (axis(own).clone(), axis(used).clone())).collect()
+    }
+    AxisValues {
+        prompt_tokens: shared(lists(&warm, |it| &it.prompt_tokens)),
+        new_tokens: shared(lists(&all.iter().collect::<Vec<_>>(), |it| &it.new_tokens)),
+        depth: shared(lists(&warm, |it| &it.depth)),
+        batch: shared(lists(&warm, |it| &it.batch)),
+        use_cache: shared(lists(&warm, |it| &it.use_cache)),
+        padding: shared(lists(&warm, |it| &it.padding)),
+    }
+}
+
+/// The values of the axes in workloads. A prompt of the user has no length.
+fn values_of(workloads: &[&Workload]) -> AxisValues {
+    let point = |it: &&Workload| Point {
+        prompt_tokens: match it.prompt {
+            Prompt::Tokens(tokens) => tokens.saturating_sub(it.shape.depth),
+            Prompt::Text(_) => 0,
+        },
+        new_tokens: it.max_new_tokens,
+        shape: it.shape,
+    };
+    let mut values = AxisValues::of_points(&workloads.iter().map(point).collect::<Vec<_>>());
+    if workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_))) {
+        (values.prompt_tokens, values.depth) = (Vec::new(), Vec::new());
+    }
+    values
+}
+
+/// The options of the command line that set these values.
+fn axis_options(values: &AxisValues) -> Vec<String> {
+    fn option<T: ToString>(name: &str, values: &[T]) -> Option<String> {
+        let list = || values.iter().map(T::to_string).collect::<Vec<_>>().join(",");
+        (!values.is_empty()).then(|| format!("--{name} {}", list()))
+    }
+    let paddings: Vec<&str> = values.padding.iter().copied().map(axes::padding_name).collect();
+    let options = [
+        option("prompt-tokens", &values.prompt_tokens),
+        option("new-tokens", &values.new_tokens),
+        option("depth", &values.depth),
+        option("batch", &values.batch),
+        option("use-cache", &values.use_cache),
+        option("padding", &paddings),
+    ];
+    options.into_iter().flatten().collect()
 }
 
 /// The scenarios, and the settings of their requests that differ from the scenarios' own.
 fn workload_arguments(cases: &[&Case]) -> Vec<String> {
+    let workloads: Vec<&Workload> = cases.iter().map(|case| &case.workload).collect();
+    let names = distinct(workloads.iter().map(|it| it.scenario.as_str()));
+    let of_suite: Vec<Scenario> = SUITES[0].scenarios();
+    let set = shared_values(&of_suite, &workloads);
     let mut words = Vec::new();
-    let scenarios = distinct(cases.iter().map(|case| case.workload.scenario.as_str()));
-    if suite_of(cases.iter().map(|case| &case.workload)).is_none_or(|suite| suite.name != SUITES[0].name) {
-        words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
-    }
-    // The options apply to all scenarios, so they are named only if each scenario has the same ones.
-    let of_scenarios: Vec<Vec<String>> = scenarios
-        .iter()
-        .filter_map(|name| {
-            let scenario = SCENARIOS.iter().find(|it| it.name == *name)?;
-            let workloads = cases.iter().map(|case| &case.workload);
-            let of_scenario: Vec<_> = workloads.filter(|it| it.scenario == *name).collect();
-            Some(axis_arguments(scenario, &of_scenario))
-        })
-        .collect();
-    if let Some(first) = of_scenarios.first().filter(|first| of_scenarios.iter().all(|it| it == *first)) {
-        words.extend(first.iter().cloned());
+    if has_workloads(&of_suite, &set, &workloads) {
+        words.extend(axis_options(&set));
+    } else {
+        words.push(format!("-s {}", pasteable(&[names.join(",")])));
+        let scenarios: Vec<Scenario> =
+            SCENARIOS.iter().filter(|it| names.contains(&it.name)).copied().collect();
+        words.extend(axis_options(&shared_values(&scenarios, &workloads)));
     }
     let mut settings: BTreeMap<&str, String> = BTreeMap::new();
     for workload in cases.iter().map(|case| &case.workload) {

@@ -16,7 +16,7 @@ pub struct Axes<'a> {
     pub batch: &'a [u32],
     /// Whether the engine keeps keys and values of earlier tokens.
     pub use_cache: &'a [bool],
-    /// The place of padding in a batch of uneven prompts. Empty: all prompts of a batch have the same length.
+    /// The side of the padding in a batch of uneven prompts. Empty: all prompts of a batch have the same length.
     pub padding: &'a [Padding],
 }
 
@@ -50,7 +50,7 @@ pub struct Shape {
     pub batch: u32,
     #[serde(skip_serializing_if = "Clone::clone")]
     pub use_cache: bool,
-    /// The place of padding. The prompts of such a batch have different lengths.
+    /// The side of the padding. The prompts of such a batch have different lengths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
 }
@@ -130,24 +130,65 @@ impl<'a> Axes<'a> {
         axes.map(|(axis, values)| format!("{axis}: {values}")).collect::<Vec<_>>().join("; ")
     }
 
-    /// The values of a point that vary, as a workload's label names them: `128`, `batch 4`, `cache off left`.
-    pub fn words_of(self, point: &Point) -> Vec<String> {
+    /// The values of a point that vary, as a workload's label names them: `128`, `batch 4`, `cache off left`. A depth, batch, cache
+    /// or padding that is not that of the scenario (`own`) is named too.
+    pub fn words_of(self, point: &Point, own: &Axes) -> Vec<String> {
         let Point { prompt_tokens, new_tokens, shape } = point;
         let cache = if shape.use_cache { "on" } else { "off" };
         let padding = shape.padding.map(padding_name).unwrap_or_default();
+        let differs = |is_own: bool, values: usize| values > 1 || values == 1 && !is_own;
         let words = [
-            (self.prompt_tokens.len(), prompt_tokens.to_string()),
-            (self.new_tokens.len(), format!("new {new_tokens}")),
-            (self.depth.len(), format!("depth {}", shape.depth)),
-            (self.batch.len(), format!("batch {}", shape.batch)),
-            (self.use_cache.len(), format!("cache {cache}")),
-            (self.padding.len(), padding.to_string()),
+            (self.prompt_tokens.len() > 1, prompt_tokens.to_string()),
+            (self.new_tokens.len() > 1, format!("new {new_tokens}")),
+            (differs(or(own.depth, &[0]) == self.depth, self.depth.len()), format!("depth {}", shape.depth)),
+            (differs(or(own.batch, &[1]) == self.batch, self.batch.len()), format!("batch {}", shape.batch)),
+            (
+                differs(or(own.use_cache, &[true]) == self.use_cache, self.use_cache.len()),
+                format!("cache {cache}"),
+            ),
+            (differs(own.padding == self.padding, self.padding.len()), padding.to_string()),
         ];
-        words.into_iter().filter(|(values, _)| *values > 1).map(|(_, word)| word).collect()
+        words.into_iter().filter(|(is_named, _)| *is_named).map(|(_, word)| word).collect()
+    }
+}
+
+impl Point {
+    /// The tokens of the prompt that is sent.
+    pub fn all_prompt_tokens(&self) -> u32 {
+        self.shape.depth.saturating_add(self.prompt_tokens)
     }
 }
 
 impl AxisValues {
+    /// The same lists with each value once.
+    pub fn distinct(&self) -> Self {
+        fn distinct<T: PartialEq + Copy>(values: &[T]) -> Vec<T> {
+            let is_first = |(index, value): &(usize, &T)| !values[..*index].contains(value);
+            values.iter().enumerate().filter(is_first).map(|(_, value)| *value).collect()
+        }
+        Self {
+            prompt_tokens: distinct(&self.prompt_tokens),
+            new_tokens: distinct(&self.new_tokens),
+            depth: distinct(&self.depth),
+            batch: distinct(&self.batch),
+            use_cache: distinct(&self.use_cache),
+            padding: distinct(&self.padding),
+        }
+    }
+
+    /// The values of these points, each once.
+    pub fn of_points(points: &[Point]) -> Self {
+        let values = Self {
+            prompt_tokens: points.iter().map(|it| it.prompt_tokens).collect(),
+            new_tokens: points.iter().map(|it| it.new_tokens).collect(),
+            depth: points.iter().map(|it| it.shape.depth).collect(),
+            batch: points.iter().map(|it| it.shape.batch).collect(),
+            use_cache: points.iter().map(|it| it.shape.use_cache).collect(),
+            padding: points.iter().filter_map(|it| it.shape.padding).collect(),
+        };
+        values.distinct()
+    }
+
     #[cfg(test)]
     pub fn with_new_tokens(new_tokens: u32) -> Self {
         Self { new_tokens: vec![new_tokens], ..Self::default() }
@@ -183,7 +224,7 @@ impl Shape {
     /// a quarter of it, so that a batch has much padding.
     pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {
         let length = |index: u32| match self.padding {
-            Some(_) => (longest * (4 - index % 4) / 4).max(1),
+            Some(_) => (longest / 4 * (4 - index % 4) + longest % 4 * (4 - index % 4) / 4).max(1),
             None => longest,
         };
         (0..self.batch.max(1)).map(length).collect()
@@ -202,7 +243,11 @@ mod tests {
             padding: &[Padding::Left, Padding::Packed],
             ..Axes::of(&[32], &[8, 16])
         };
-        let labels: Vec<String> = axes.points().iter().map(|it| axes.words_of(it).join(" ")).collect();
+        let labels: Vec<String> = axes
+            .points()
+            .iter()
+            .map(|it| axes.words_of(it, &Axes { batch: &[4], ..Axes::default() }).join(" "))
+            .collect();
         assert_eq!(labels.len(), 8);
         assert_eq!(
             (labels[0].as_str(), labels[7].as_str()),

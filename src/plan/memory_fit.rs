@@ -52,7 +52,9 @@ impl Plan {
                 // A token has at least one byte.
                 Prompt::Text(text) => text.len() as u64,
             };
-            let sequences = u64::from(case.workload.shape.batch.max(1));
+            // The verifier gets one sequence at a time.
+            let is_verifier = configuration.role == Some(Role::Verifier);
+            let sequences = if is_verifier { 1 } else { u64::from(case.workload.shape.batch.max(1)) };
             sequences * (prompt + u64::from(case.workload.max_new_tokens))
         });
         requests.max().unwrap_or(0)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use protocol::Sampling;
 
-use super::axes::{Axes, Point};
+use super::axes::Point;
 use super::scenario::{Kind, Scenario};
 use super::{
     Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, unique_label,
@@ -162,25 +162,19 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workl
     let is_launch = scenario.kind == Kind::Launch;
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);
     let sampling = |temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() };
-    let mut axes = match is_launch {
-        false => scenario.axes.with(selection.axes.axes()),
-        true => {
-            let new_tokens = selection.axes.new_tokens.get(..1).unwrap_or_default();
-            scenario.axes.with(Axes::of(&[], new_tokens))
-        }
-    };
+    let mut axes = scenario.axes_with(&selection.axes);
     if selection.prompt.is_some() {
         axes.prompt_tokens = &axes.prompt_tokens[..1];
         axes.depth = &[];
     }
     let workload = |point: Point| Workload {
         scenario: scenario.name.into(),
-        label: label(scenario.name, &axes.words_of(&point)),
+        label: label(scenario.name, &axes.words_of(&point, &scenario.axes)),
         kind: scenario.kind,
         headline: scenario.headline,
         prompt: match &selection.prompt {
             Some(text) => Prompt::Text(text.clone()),
-            None => Prompt::Tokens(point.shape.depth + point.prompt_tokens),
+            None => Prompt::Tokens(point.all_prompt_tokens()),
         },
         max_new_tokens: point.new_tokens,
         shape: point.shape,
@@ -192,7 +186,7 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workl
     axes.points().into_iter().map(workload).collect()
 }
 
-/// The scenario and the values that vary. A scenario may have the name of its axis: `batch 4`.
+/// The scenario, and the values that vary or are unusual. A scenario may have the name of its axis: `batch 4`.
 fn label(scenario: &str, words: &[String]) -> String {
     let words = words.join(" ");
     match words.strip_prefix(scenario).filter(|rest| rest.starts_with(' ')) {

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use protocol::Padding;
 
-use super::axes::Axes;
+use super::axes::{Axes, AxisValues, Point};
 use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
@@ -19,6 +19,21 @@ pub struct Scenario {
     pub rounds: u32,
     /// The metric by which engines are compared in this scenario.
     pub headline: MetricId,
+}
+
+impl Scenario {
+    /// The points of the axes with the values that the user set. A launch has one first request, so it takes only the first number
+    /// of new tokens.
+    pub fn points(&self, set: &AxisValues) -> Vec<Point> {
+        self.axes_with(set).points()
+    }
+
+    pub fn axes_with<'a>(&self, set: &'a AxisValues) -> Axes<'a> {
+        match self.kind {
+            Kind::Warm => self.axes.with(set.axes()),
+            Kind::Launch => self.axes.with(Axes::of(&[], set.new_tokens.get(..1).unwrap_or_default())),
+        }
+    }
 }
 
 /// The part of an engine's work that a scenario measures.

@@ -94,6 +94,7 @@ pub fn resolve<'a>(
             dtypes => distinct(dtypes),
         },
         threads: distinct(&settings.threads),
+        axes: settings.axes.distinct(),
         ..settings
     };
     values::check(&selection)?;

@@ -454,11 +454,6 @@ impl Sample {
         self.recipe_hash.as_deref().unwrap_or(&self.prompt_hash)
     }
 
-    /// The index of the sequence whose tokens the verifier checks. Several samples of a batch check several sequences.
-    pub fn checked_sequence(&self) -> usize {
-        self.index as usize % self.iteration.sequences.len().max(1)
-    }
-
     /// The index of the prompt of a request.
     pub fn prompt_index(index: u32, repeat: u32) -> u32 {
         index.saturating_add(repeat.saturating_mul(PROMPTS_PER_REPEAT))

@@ -55,6 +55,17 @@ impl RunRecord {
         self.launches.iter().filter(move |it| it.configuration == configuration && !it.for_output_checks)
     }
 
+    /// The index of the sequence of a sample whose tokens the verifier checks: the next one in each round, through all blocks.
+    pub fn checked_sequence(&self, sample: &Sample) -> usize {
+        let sequences = sample.iteration.sequences.len();
+        if sequences <= 1 {
+            return 0;
+        }
+        let block = self.launches.iter().find(|it| it.launch == sample.launch).map_or(0, |it| it.block);
+        let rounds = self.header.plan.cases.get(sample.case).map_or(1, |it| it.workload.rounds);
+        (block as usize * rounds as usize + sample.index as usize) % sequences
+    }
+
     /// The measured requests in the order of sending, without launches for output checks.
     pub fn measured(&self) -> impl Iterator<Item = &Sample> + Clone {
         self.measured_with_index().map(|(_, sample)| sample)

@@ -12,7 +12,7 @@ use stats::Summary;
 
 pub struct DistributionTable<'a> {
     report: &'a Report,
-    /// The rows of each metric, with the index of the metric in METRICS.
+    /// The rows of each headline metric.
     parts: Vec<(&'static Metric, Vec<&'a Row>)>,
     bytes: Scale,
 }

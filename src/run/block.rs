@@ -338,9 +338,13 @@ impl<'a> Blocks<'_, 'a> {
         }
         let workloads =
             [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat();
-        let open = order.iter().flat_map(|&index| self.plan.cases_of(index));
-        let mut cases_left = open.filter(|&case| self.schedule.is_open(case)).count();
-        for workload in &workloads {
+        for (position, workload) in workloads.iter().enumerate() {
+            let is_left = |case: usize| {
+                let label = self.schedule.label_of(case);
+                self.schedule.is_open(case) && workloads[position..].iter().any(|it| it == label)
+            };
+            let all = order.iter().flat_map(|&index| self.plan.cases_of(index));
+            let cases_left = all.filter(|&case| is_left(case)).count();
             let cases = order.iter().flat_map(|&index| self.plan.cases_of(index));
             let cases: Vec<usize> = cases
                 .filter(|&case| self.schedule.is_open(case) && self.schedule.label_of(case) == *workload)
@@ -352,7 +356,6 @@ impl<'a> Blocks<'_, 'a> {
                 0 | 1 => vec![0; cases.len()],
                 _ => self.schedule.time_budget.rounds_that_fit(planned - 1, &times, cases_left),
             };
-            cases_left = cases_left.saturating_sub(cases.len());
             for round in 1..planned {
                 self.measure_one_shot_round(block, &cases, |at| round <= more[at], round).await?;
             }

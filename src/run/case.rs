@@ -157,11 +157,15 @@ impl Cases<'_, '_> {
 /// Checks that the engine supports the requests of a workload.
 fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     let Some(hello) = launched.hello() else {
-        // An engine without `hello` can be measured, but it cannot report how it sampled.
-        let refused = Cause::Unsupported(
-            "the scenario needs `sampling`, and an engine without `hello` cannot report it".into(),
-        );
-        return if workload.sampling.is_some() { Err(refused) } else { Ok(()) };
+        // An engine without `hello` can be measured, but it cannot report that it follows these settings.
+        let needs = match workload.shape {
+            _ if workload.sampling.is_some() => "sampling",
+            shape if shape.batch > 1 => "a batch",
+            shape if !shape.use_cache => "use_cache: false",
+            _ => return Ok(()),
+        };
+        let refused = format!("the scenario needs `{needs}`, and an engine without `hello` cannot report it");
+        return Err(Cause::Unsupported(refused));
     };
     let (shape, facts) = (&workload.shape, launched.facts());
     let has_no_cache = facts.and_then(|facts| facts.use_cache) == Some(false);

@@ -132,8 +132,8 @@ pub(super) async fn add(
         let costs =
             Measurement { journal, launches, verifier, held_out: &held_out, ends, time }.measure().await?;
         let costs = DtypeCosts { model: model.path.clone(), ..costs };
-        // A measurement that was cut short begins again in the next run.
-        if time == whole_time && !stores_only {
+        // A measurement that was cut short, or that gave nothing, begins again in the next run.
+        if time == whole_time && !stores_only && !costs.costs.is_empty() {
             let file = CostsFile::of(&costs, model, &held_out);
             // Without a stored file, the next run measures again.
             if let Err(error) = off_thread(move || store(&file)).await? {
@@ -312,7 +312,12 @@ impl Measurement<'_, '_, '_> {
             Ok(launched) => launched,
             Err(failure) => return Ok(Err(failure.cause.to_string())),
         };
-        let answered = self.score(&mut launched, Some(f32.logprobs.len()), self.ends).await;
+        let facts = launched.facts();
+        let dtypes = facts.map(|it| [it.weights_dtype.as_deref(), it.compute_dtype.as_deref()]);
+        let answered = match dtypes == Some([Some(variant.dtype); 2]) {
+            true => self.score(&mut launched, Some(f32.logprobs.len()), self.ends).await,
+            false => Err(Cause::Unsupported(format!("the verifier does not run in {}", variant.dtype))),
+        };
         self.finish(launched, answered.is_ok()).await?;
         Ok(answered.map_err(|cause| match cause {
             Cause::Timeout(_) => self.no_time(),

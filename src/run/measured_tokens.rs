@@ -237,7 +237,7 @@ impl OutputChecks<'_, '_> {
         let path = &self.plan.configurations[unverified.configuration].model.path;
         let batch = self.requests.prompts(path)?.batch(&self.plan.cases[sample.case].workload, key).ok()?;
         let is_same = prompts::hash_of_batch(&batch) == sample.prompt_hash;
-        batch.into_iter().nth(sample.checked_sequence()).filter(|_| is_same)
+        batch.into_iter().nth(record.checked_sequence(sample)).filter(|_| is_same)
     }
 }
 

@@ -118,7 +118,7 @@ fn all_unverified(
 /// The ids of the sequence of a sample that is checked.
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
     let workload = &record.header.plan.cases[sample.case].workload;
-    let sequence = sample.iteration.sequences.get(sample.checked_sequence())?;
+    let sequence = sample.iteration.sequences.get(record.checked_sequence(sample))?;
     sequence.output_ids.as_deref().filter(|_| workload.is_greedy())
 }
 

@@ -27,11 +27,12 @@ fn a_batch_has_one_row_for_each_size_and_one_above_the_engines_largest_is_unsupp
     assert_eq!(largest["failure"]["message"], why);
 }
 
-/// The verifier answers for one sequence of each sample: another one in each round.
+/// The verifier answers for one sequence of each sample: the next one in each round, through all blocks.
 #[test]
-fn wrong_tokens_in_the_second_sequence_of_a_batch_make_an_engine_wrong() {
-    let options = [&["-s", "batch", "--batch", "2"], SHORT].concat();
-    let run = run_selected(&[("wrong", "--wrong-sequence 1"), ("right", "")], Verifier::Engine(""), &options);
+fn wrong_tokens_in_the_last_sequence_of_a_batch_make_an_engine_wrong() {
+    let options =
+        ["-s", "batch", "--batch", "4", "--blocks", "2", "--iterations", "2", "--warmup", "0", "--json", "-"];
+    let run = run_selected(&[("wrong", "--wrong-sequence 3"), ("right", "")], Verifier::Engine(""), &options);
     assert_eq!((run.status("wrong"), run.status("right")), ("wrong", "exact"), "{}", run.report["outputs"]);
 }
 

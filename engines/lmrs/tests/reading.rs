@@ -49,9 +49,9 @@ fn every_file_and_every_name_in_the_guide_exists() {
             }
         }
     }
-    // In the sketch of `run_layers`, these words are checked: paths, words with `_` or `::`, and the word after a path.
-    for sketch in guide.split("```").skip(1).step_by(2) {
-        let words: Vec<&str> = sketch.split_whitespace().map(|word| word.trim_matches([',', ':'])).collect();
+    // In the sketch of `run_layers`, these words of each line are checked: paths, words with `_` or `::`, and the word after a path.
+    for line in guide.split("```").skip(1).step_by(2).flat_map(str::lines) {
+        let words: Vec<&str> = line.split_whitespace().map(|word| word.trim_matches([',', ':'])).collect();
         for (before, word) in words.iter().zip(&words[1..]) {
             if word.ends_with(".rs") {
                 assert!(root.join("src").join(word).is_file(), "`{word}` is not a file");

@@ -99,7 +99,8 @@ impl Loss {
         let squares: f64 = with_gaps().map(|it| it.positions as f64 * it.rms * it.rms).sum();
         let relative = with_gaps().flat_map(|it| it.gaps.iter().map(move |gap| gap / it.rms));
         let largest = relative.fold(MIN_LARGEST_GAP, f64::max);
-        (squares > 0.0).then(|| Self { mean: lost / squares * rms * rms, largest: largest * rms })
+        (squares > 0.0 && lost > 0.0)
+            .then(|| Self { mean: lost / squares * rms * rms, largest: largest * rms })
     }
 
     /// The largest loss over this many positions, in nats, that an engine with this cost has with a probability of `probability`.
@@ -155,9 +156,8 @@ fn rounding_dtypes(
         None => dtypes.extend(measured_dtypes(weights)?),
     }
     match kv.and_then(|name| Some((name, nominal_bits(name)?))) {
-        // The dtype of the cache cannot be checked, so fewer than 16 bits count only if an option requested them.
-        Some((_, ..=8)) if requested.has_cache_option => return None,
-        Some((_, ..=8)) => dtypes.extend(["bf16"]),
+        // The cost of such a cache was not measured.
+        Some((_, ..=8)) => return None,
         Some((kv, _)) => dtypes.extend(measured_dtypes(kv)?),
         None => {}
     }

@@ -68,16 +68,15 @@ impl Greedy {
                 .collect();
             let blocks = blocks(record);
             for sample in greedy_samples(record, configuration).filter(|it| !it.prompt_hash.is_empty()) {
-                let expected = of_verifier.get(&request(sample)).into_iter().flat_map(|it| it.iter());
-                for (index, (sequence, expected)) in
-                    sample.iteration.sequences.iter().zip(expected).enumerate()
-                {
-                    if let (Some(ids), Some(expected)) = (&sequence.output_ids, &expected.output_ids) {
-                        let key = (sample.launch, sample.case, sample.index);
-                        // The verifier's answers about a sample are about this sequence.
-                        let checked = (index == sample.checked_sequence()).then_some(key);
-                        greedy.compare(ids, eos.cut(expected), Text::of(plan, &blocks, key), checked);
-                    }
+                let Some(expected) = of_verifier.get(&request(sample)) else { continue };
+                // Of a batch, only the sequence counts whose near ties the verifier checks.
+                let index = record.checked_sequence(sample);
+                let [sequence, expected] = [&sample.iteration.sequences, *expected].map(|it| it.get(index));
+                let ids = sequence.and_then(|it| it.output_ids.as_ref());
+                let expected = expected.and_then(|it| it.output_ids.as_ref());
+                if let (Some(ids), Some(expected)) = (ids, expected) {
+                    let key = (sample.launch, sample.case, sample.index);
+                    greedy.compare(ids, eos.cut(expected), Text::of(plan, &blocks, key), Some(key));
                 }
             }
         }

@@ -114,12 +114,13 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     Some(subject.contradiction(About::Dtype, weights.describe(), observed, &message))
 }
 
-/// The bytes of a cache of keys and values for the whole reported context.
+/// The bytes of a cache of keys and values for the whole reported context, for each sequence of the largest batch.
 fn kv_cache_bytes(subject: &Subject) -> f64 {
     let numbers = subject.configuration.model.sizes.map_or(0, |sizes| sizes.kv_numbers_per_position);
     let positions = subject.fact(|facts| facts.context_tokens).unwrap_or(0);
     let bits = subject.fact(|facts| facts.kv_dtype.as_deref()).and_then(dtype::bits);
-    numbers as f64 * f64::from(positions) * bits.unwrap_or(WIDEST_KV_BITS) / 8.0
+    let sequences = subject.measured().map(|it| it.iteration.sequences.len()).max().unwrap_or(1);
+    sequences as f64 * numbers as f64 * f64::from(positions) * bits.unwrap_or(WIDEST_KV_BITS) / 8.0
 }
 
 /// A contradiction if the engine reports f32 arithmetic with the model's own numbers, but scores as a narrower dtype does.

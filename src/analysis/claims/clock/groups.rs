@@ -37,19 +37,22 @@ pub fn contradiction(subject: &Subject, case: usize) -> Option<Contradiction> {
     let requests = subject.values.samples(case).map(|sample| {
         let mut gaps = subject.values.of_request(sample, inter_token);
         gaps.sort_unstable_by(f64::total_cmp);
-        gaps
+        // In a batch, each sequence may wait for the prompts of the others.
+        let left_out = LEFT_OUT_GAPS * sample.iteration.sequences.len().max(1);
+        (gaps, left_out)
     });
-    let requests: Vec<Vec<f64>> = requests.filter(|gaps| gaps.len() >= MIN_GAPS).collect();
+    let requests: Vec<(Vec<f64>, usize)> =
+        requests.filter(|(gaps, left_out)| gaps.len() >= MIN_GAPS && gaps.len() > 2 * left_out).collect();
     if stamp != Some(Stamp::Token) || requests.len() < MIN_REQUESTS {
         return None;
     }
-    let mean_gap = |gaps: &Vec<f64>| {
-        let counted = &gaps[..gaps.len() - LEFT_OUT_GAPS];
+    let mean_gap = |(gaps, left_out): &(Vec<f64>, usize)| {
+        let counted = &gaps[..gaps.len() - left_out];
         counted.iter().sum::<f64>() / counted.len() as f64
     };
     // The fastest request is the one that other programs disturbed least.
     let mean_ns = requests.iter().map(mean_gap).reduce(f64::min)?;
-    let mut gaps = requests.concat();
+    let mut gaps: Vec<f64> = requests.into_iter().flat_map(|(gaps, _)| gaps).collect();
     gaps.sort_unstable_by(f64::total_cmp);
     let is_quiet = is_quiet(subject.values.samples(case));
     let bound_ns = mean_ns * if is_quiet { MIN_RATIO } else { MIN_RATIO_IF_BUSY };
