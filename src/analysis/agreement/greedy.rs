@@ -74,7 +74,7 @@ impl Greedy {
                 {
                     if let (Some(ids), Some(expected)) = (&sequence.output_ids, &expected.output_ids) {
                         let key = (sample.launch, sample.case, sample.index);
-                        // The verifier's answers about a sample are about this sequence.
+                        // The verifier checks only this sequence of a sample.
                         let checked = (index == sample.checked_sequence()).then_some(key);
                         greedy.compare(ids, eos.cut(expected), Text::of(plan, &blocks, key), checked);
                     }
