@@ -169,7 +169,7 @@ fn workload_arguments(cases: &[&Case]) -> Vec<String> {
     if suite_of(cases.iter().map(|case| &case.workload)).is_none_or(|suite| suite.name != SUITES[0].name) {
         words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
     }
-    // The options apply to all scenarios, so they are named only if each scenario has the same ones.
+    // An option applies to all scenarios, so the options are named only if all scenarios need the same ones.
     let of_scenarios: Vec<Vec<String>> = scenarios
         .iter()
         .filter_map(|name| {
