@@ -41,7 +41,8 @@ fn manifests(root: &Path) -> Vec<(PathBuf, NamedFiles)> {
 }
 
 /// The paths whose change runs this script again. Cargo watches a folder with all of its files, so `engines` is not among them:
-/// each change of an engine's source would compile the program again. A new engine changes `Cargo.toml`.
+/// each change of an engine's source would compile the program again. A new engine with Rust changes `Cargo.toml`; one without Rust
+/// is embedded at the next run of this script.
 pub fn watched(root: &Path) -> Vec<PathBuf> {
     let embedded = manifests(root).into_iter().flat_map(|(manifest, files)| {
         std::iter::once(manifest).chain(files.into_iter().map(|(_, file)| file))
@@ -64,7 +65,8 @@ pub const SOURCES: &[&str] = &[
 
 /// Passes the commit and the target to the compiler. Cargo compiles the whole program again after each run of this script, and
 /// this takes a minute in release. So the script runs when the sources change, and the program is compiled then anyway. A
-/// commit alone starts it in one case: a release build had uncommitted changes, and would name no commit exactly.
+/// commit without a change of sources runs it in one case only: the last release build had uncommitted changes, so its version
+/// (`-dirty`) does not name an exact commit.
 fn set_version(root: &Path) {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     println!("cargo::rustc-env=BUILD_TARGET={}", variable("TARGET"));

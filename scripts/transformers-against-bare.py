@@ -1,5 +1,6 @@
-"""Measures the engine `transformers` and `bare-transformers.py` in turns. Like in the orchestrator, the waiting process is
-paused, and the first request after the pause does not count. Prints both medians, and the median of the rounds' ratios."""
+"""Measures the engine `transformers` and `bare-transformers.py` in turns. As in the orchestrator, the waiting process is
+paused. The first request after the pause never counts; in the orchestrator, it counts if requests take 250 ms or more. Prints both
+medians, and the median of the rounds' ratios."""
 
 import argparse
 import json

@@ -1,11 +1,11 @@
 """Compares the differences of correct engines with the costs of their dtypes. The multiples of these costs, up to which an
 output is accepted, come from these results.
 
-It first prints the cost of each dtype on a model: the verifier in that dtype, or in f32 on weights rounded to that format,
-compared with itself in f32. It then prints a row for each correct engine: the root mean square of the differences of
-log-probabilities over the held-out text and over its worst stretch, each divided by the cost of the reported dtypes; the tokens
-that the verifier would not give, of all generated ones; and the nats by which these are less likely, divided by the nats that the
-costs explain."""
+It first prints the cost of each dtype on a model: the difference of the verifier in that dtype, or in f32 on weights rounded to
+that format, from itself in f32. It then prints a row for each correct engine. The row has the root mean square of the differences
+of log-probabilities, over the held-out text and over its worst stretch, and both divided by the cost of the reported dtypes. It
+also has the number of generated tokens that are not the verifier's, of all. The last column has the nats by which these are less
+likely, divided by the nats that the costs explain."""
 
 import argparse
 import math
@@ -77,11 +77,11 @@ class Costs:
             self.costs[dtype] = cost = self.cost(*self.answers(self.other))
             print(f"{dtype:<12}{cost['rms']:>9.2g}{cost['stretch']:>9.2g}{cost['changed']:>5}/{cost['positions']:<4}"
                   f"{mean(cost['gaps']):>9.2g}{max(cost['gaps'], default=0):>9.2g}", flush=True)
-        # The nats for each position and each squared nat of noise.
+        # The lost nats at a position, divided by the squared cost.
         lost = sum(cost["changed"] * mean(cost["gaps"]) for cost in self.costs.values())
         self.density = lost / sum(cost["positions"] * cost["rms"] ** 2 for cost in self.costs.values())
         reach = max(gap / cost["rms"] for cost in self.costs.values() for gap in cost["gaps"])
-        print(f"nats lost a position: {self.density:.2g} of the squared cost; largest gap: {reach:.2g} of the cost\n")
+        print(f"lost nats per position: {self.density:.2g} times the squared cost; largest gap: {reach:.2g} times the cost\n")
         print(f"{'':<32}{'reported':<16}{'rms':>8}{'stretch':>8}{'/ cost':>7}{'stretch':>8}{'differing':>11}{'max gap':>9}{'lost / cost':>12}", flush=True)
         for label, program, dtype, fields in ENGINES:
             file = model

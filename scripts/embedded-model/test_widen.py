@@ -1,4 +1,4 @@
-"""Tests that each tensor of the wide copy maps repeated inputs to repeated outputs."""
+"""Tests that the tensors of the wide copy map repeated inputs to repeated outputs."""
 
 import random
 import struct
@@ -46,7 +46,7 @@ class Widen(unittest.TestCase):
             outputs = product(wide, [value * factor for value in inputs] * input_copies)
             self.assertEqual(outputs, product(numbers, inputs) * output_copies, kind)
 
-    def test_a_norm_is_divided_exactly(self):
+    def test_the_weights_of_a_norm_are_divided_exactly(self):
         weights = [0.0, 1.5, -0.3125, 3.0]
         shape, wide = wide_tensor("model.norm.weight", [4], bf16(weights))
         self.assertEqual(shape, [4 * HIDDEN_COPIES])

@@ -65,7 +65,8 @@ def divided(numbers: bytes, divisor: int) -> bytes:
 def wide_tensor(name: str, shape: list[int], numbers: bytes) -> tuple[list[int], bytes]:
     """The shape and the numbers of a tensor of the copy."""
     if len(shape) == 1:
-        # The next matrix, or the output that is tied to the embedding, adds up all copies of each channel.
+        # The weights of a norm are divided, because the next matrix, or the output that is tied to the embedding, adds up all
+        # copies of each channel.
         return [shape[0] * HIDDEN_COPIES], divided(numbers, HIDDEN_COPIES) * HIDDEN_COPIES
     rows, columns = shape
     kind = name.split(".")[-2]
@@ -119,7 +120,7 @@ def widen(to: Path) -> None:
     for name in COPIED_FILES:
         shutil.copyfile(EMBEDDED / name, to / name)
     for name in ANSWER_FILES:
-        # Without the identity, because that of these weights is another one.
+        # The identity is that of the embedded weights, so it is left out.
         answers = json.loads((EMBEDDED / name).read_text()) | {"identity": None}
         (to / name).write_text(json.dumps(answers) + "\n")
     tensors = read_tensors(EMBEDDED / "model.safetensors")

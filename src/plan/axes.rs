@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 /// The values of each axis. An empty list in a selection leaves the values of the scenario.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Axes<'a> {
-    /// The lengths of prompts. In a batch of uneven prompts: of the longest one.
+    /// The lengths of prompts. In a batch of uneven prompts, this is the length of the longest.
     pub prompt_tokens: &'a [u32],
     /// The tokens to generate for each sequence.
     pub new_tokens: &'a [u32],
-    /// The tokens before the prompt, which decoding reads in its cache of keys and values.
+    /// The numbers of tokens before the prompt. Each decode step also reads their keys and values from the cache.
     pub depth: &'a [u32],
     /// The sequences of a request.
     pub batch: &'a [u32],
     /// Whether the engine keeps keys and values of earlier tokens.
     pub use_cache: &'a [bool],
-    /// The side of the padding in a batch of uneven prompts. Empty: all prompts of a batch have the same length.
+    /// The padding of a batch of uneven prompts. Empty: all prompts of a batch have the same length.
     pub padding: &'a [Padding],
 }
 
@@ -43,14 +43,14 @@ pub struct Point {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Shape {
-    /// The tokens of the prompt that are there for a deep cache; they are a part of its length.
+    /// The tokens before the scenario's prompt, for a deep cache. The prompt that is sent has `depth + prompt_tokens` tokens.
     #[serde(skip_serializing_if = "is_zero")]
     pub depth: u32,
     #[serde(skip_serializing_if = "is_one")]
     pub batch: u32,
     #[serde(skip_serializing_if = "Clone::clone")]
     pub use_cache: bool,
-    /// The side of the padding. The prompts of such a batch have different lengths.
+    /// The padding of a batch of uneven prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
 }
@@ -70,7 +70,7 @@ fn is_one(number: &u32) -> bool {
 }
 
 impl<'a> Axes<'a> {
-    /// One prompt at a time, for each of these lengths.
+    /// Requests with one prompt, of each of these lengths.
     pub const fn of(prompt_tokens: &'a [u32], new_tokens: &'a [u32]) -> Self {
         Self { prompt_tokens, new_tokens, depth: &[], batch: &[], use_cache: &[], padding: &[] }
     }

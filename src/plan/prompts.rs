@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prompts_of_a_batch_differ_and_the_first_is_that_of_a_single_request() {
+    fn the_prompts_of_a_batch_differ_and_the_first_is_the_prompt_of_a_single_request() {
         let prompts = prompts();
         let mut workload = Workload::specimen(Prompt::Tokens(64));
         let key = key(1, RequestKind::Measured, 2);

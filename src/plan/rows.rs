@@ -156,8 +156,8 @@ impl Row<'_> {
     }
 }
 
-/// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. A launch has one first
-/// request, so only the number of new tokens can be set there.
+/// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. In a scenario of
+/// launches, such as `load`, the user can set only the number of new tokens of the one request.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);

@@ -183,7 +183,7 @@ impl Suite {
         self.parts.iter().filter_map(of_part).collect()
     }
 
-    /// The scenarios, with the values of an axis that the suite sets: `load, ttft 128, ttft 512`.
+    /// The scenarios, with the prompt lengths where the suite sets several: `load, ttft 128, ttft 512`.
     pub fn describe(&self) -> String {
         let of_part = |part: &SuitePart| match part.axes.prompt_tokens {
             [] | [_] => vec![part.scenario.to_string()],

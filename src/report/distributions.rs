@@ -1,5 +1,6 @@
 //! The table of distributions: the headline metric of each case by mean, deviation, range and percentiles, with the latency of
-//! whole requests and the peak memory. The last line of an engine in a scenario is the mean over its workloads.
+//! whole requests and the peak memory. If an engine has several workloads of a
+//! scenario, a last line has their means.
 
 use super::document::{Column, Layout, Line, Section, Table};
 use super::grid::MIN_VALUES_FOR_P99;
@@ -12,12 +13,12 @@ use stats::Summary;
 
 pub struct DistributionTable<'a> {
     report: &'a Report,
-    /// The rows of each headline metric.
+    /// Each headline metric, with the rows that have it.
     parts: Vec<(&'static Metric, Vec<&'a Row>)>,
     bytes: Scale,
 }
 
-/// The numbers of a line. An average line has the means of the lines above it.
+/// The numbers of a line. A line of averages has the means of the lines above it.
 struct Numbers {
     values: Vec<f64>,
     requests: Option<f64>,
@@ -99,7 +100,7 @@ impl<'a> DistributionTable<'a> {
             }
         }
         let notes = vec![format!(
-            "request: mean time of a whole request; ~ a p99 of fewer than {MIN_VALUES_FOR_P99} values is an estimate: \
+            "request: mean time of a whole request; ~: a p99 of fewer than {MIN_VALUES_FOR_P99} values is only an estimate; \
              hint: more `--iterations` or `--blocks`"
         )];
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }

@@ -21,25 +21,25 @@ use crate::record::{DtypeCost, DtypeCosts, Entry, HeldOut, UnmeasuredCost};
 use crate::run::process::{Cause, LaunchError};
 
 pub const FILE_NAME: &str = "dtype-costs.json";
-/// The longest time of the measurement of a model. The search for dependent prompts has as much again.
+/// The time limit of the measurement of a model. The used time is taken from the search for dependent prompts.
 pub(super) const MEASUREMENT_TIME: Duration = Duration::from_secs(30);
-/// The same for the command that only measures and stores.
+/// The time limit for the command `model reference-answers`.
 const COMMAND_TIME: Duration = Duration::from_secs(300);
-/// The measurement has a budget that the user set, divided by this. The default budget does not shorten it.
+/// If the user set a budget, the measurement has at most the budget divided by this. The default budget does not shorten it.
 const BUDGET_DIVISOR: u32 = 40;
-/// The shortest time in which a measurement is begun.
+/// With less time than this, no measurement begins.
 const MIN_TIME: Duration = Duration::from_secs(2);
-/// The launches of a measurement: f32, each dtype, and f32 again for the gaps.
+/// The launches of a measurement: one in f32, one for each dtype, and one in f32 again for the gaps.
 const LAUNCHES: u32 = 6;
-/// Fewer compared tokens prove nothing.
+/// With fewer compared tokens, a cost would be too inexact.
 const MIN_TOKENS: usize = 200;
-/// The number of changed tokens of a dtype whose gaps are computed.
+/// The largest number of changed tokens of a dtype whose gaps are computed.
 const MAX_GAPS: usize = 16;
 /// Stored values are rounded to 1 / this number.
 const ROUNDING_DIVISOR: f64 = 1e6;
 
-/// The measured dtypes, in the order of their use. The engine computes in the first two. For the others it computes in f32 on
-/// weights that were rounded to the format.
+/// The measured dtypes, in the order of their launches. The verifier computes in the first two. For the others it computes in f32
+/// on weights that were rounded to the format.
 const DTYPES: [(&str, Option<Dtype>); 4] =
     [("bf16", None), ("f16", None), ("q8_0", Some(Dtype::Q8_0)), ("q4_0", Some(Dtype::Q4_0))];
 
@@ -47,7 +47,7 @@ const DTYPES: [(&str, Option<Dtype>); 4] =
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostsFile {
-    /// Engine and version.
+    /// The name and version of the verifier.
     pub by: String,
     /// The identity of the weights, as in the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +135,7 @@ pub(super) async fn add(
         // A measurement that was cut short, or that gave nothing, begins again in the next run.
         if time == whole_time && !stores_only && !costs.costs.is_empty() {
             let file = CostsFile::of(&costs, model, &held_out);
-            // Without a stored file, the next run measures again.
+            // This run can use its costs even if they cannot be stored.
             if let Err(error) = off_thread(move || store(&file)).await? {
                 journal
                     .warn(None, format!("the costs of dtypes were not stored for later runs: {error:#}"))?;
@@ -152,7 +152,8 @@ fn unmeasured(model: &Model, reason: &str) -> DtypeCosts {
     DtypeCosts { model: model.path.clone(), unmeasured: unmeasured.collect(), ..DtypeCosts::default() }
 }
 
-/// The stored costs of a model, beside it or in the data folder, if they belong to this text and these weights.
+/// The stored costs of a model, from its folder or from the data folder, if they belong to this text and these weights. An
+/// unknown identity counts as equal.
 fn find(model: &Model, held_out: &HeldOut) -> Option<DtypeCosts> {
     let identity = model.identity.as_ref();
     let beside = Path::new(&model.path).join(FILE_NAME);
@@ -246,7 +247,7 @@ impl Measurement<'_, '_, '_> {
     }
 
     fn no_time(&self) -> String {
-        format!("the {} s of the measurement were over", self.time.as_secs())
+        format!("the measurement had used its {} s", self.time.as_secs())
     }
 
     /// The answers in f32, and the name of the engine. The inner `Err` is the reason why nothing can be compared.
@@ -261,7 +262,7 @@ impl Measurement<'_, '_, '_> {
         let hello = launched.hello();
         let can_score = hello.is_some_and(|it| it.capabilities.score);
         let by = hello.map_or_else(String::new, |it| format!("{} {}", it.engine, it.version));
-        // The share of this launch. Longer texts are left out if the model is too slow for them.
+        // This launch has its share of the time. If the model is too slow, the longer texts are left out.
         let used = self.time.saturating_sub(self.ends.saturating_duration_since(Instant::now()));
         let until = Instant::now() + (self.time / LAUNCHES).saturating_sub(used);
         let facts = launched.facts();
@@ -283,7 +284,7 @@ impl Measurement<'_, '_, '_> {
         Ok(answers)
     }
 
-    /// The answers in a dtype, to the texts that were answered in f32.
+    /// The answers in a dtype, to the texts that were scored in f32. The inner `Err` is the reason why there are none.
     async fn answers_in(
         &mut self,
         dtype: &str,
@@ -325,7 +326,7 @@ impl Measurement<'_, '_, '_> {
         }))
     }
 
-    /// Scores the windows, short ones first: all of this number, or else as many as fit until then.
+    /// Scores the windows, short ones first: this many, or else as many as end before `until`, but at least `MIN_TOKENS` tokens.
     async fn score(
         &self,
         launched: &mut Launched,
@@ -361,7 +362,7 @@ impl Measurement<'_, '_, '_> {
         let left = self.ends.saturating_duration_since(Instant::now());
         let launch = self.launches.launch_variant(self.journal, self.verifier, &variant);
         let Ok(launched) = tokio::time::timeout(left, launch).await else { return Ok(()) };
-        // Without gaps, only the log-probabilities are compared.
+        // Without gaps, the costs bound only log-probabilities, and no loss of generated tokens.
         let Ok(mut launched) = LaunchError::separate(launched)? else { return Ok(()) };
         let mut is_idle = true;
         'all: for number in 0..MAX_GAPS {
@@ -393,12 +394,12 @@ impl Measurement<'_, '_, '_> {
     }
 }
 
-/// The cost of a dtype without gaps, and the changed tokens.
+/// The cost of a dtype, still without gaps, and the changed tokens.
 fn compared(dtype: &str, f32: &Answers, answers: &Answers) -> Result<(DtypeCost, Vec<Changed>), String> {
     let pairs = f32.logprobs.iter().zip(&answers.logprobs).enumerate();
     let scores = Scores::of(pairs.map(|(window, (f32, it))| (window, f32.as_slice(), it.as_slice())));
     let scores = scores.filter(|it| it.missing == 0 && it.rms.is_finite());
-    let scores = scores.ok_or("its log-probabilities are not finite")?;
+    let scores = scores.ok_or("log-probabilities are missing or not finite")?;
     let mut changed = Vec::new();
     let mut positions = 0;
     for (window, (f32, it)) in f32.likeliest.iter().zip(&answers.likeliest).enumerate() {
@@ -466,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_the_difference_from_f32_with_the_changed_tokens() {
+    fn a_cost_has_the_difference_from_f32_and_counts_the_changed_tokens() {
         let (cost, changed) = compared("bf16", &answers(0.0, &[]), &answers(0.01, &[3, 90])).unwrap();
         assert_eq!((cost.rms, cost.stretch_rms, cost.tokens), (0.01, 0.01, 200));
         assert_eq!((cost.positions, cost.changed), (200, 2));

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 CLAIM = "@CLAIM@"
-# The longest time of a short request.
+# A request counts as short below this time.
 SHORT_NS = int("@SHORT_NS@")
-# The number of tokens that are stamped together.
+# The number of tokens that get one timestamp.
 GROUP_TOKENS = 4
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An engine that computes in a narrower dtype than it reports. One process loads and scores in `SCORES`, another one generates in
-`GENERATES`. The answers to `load` are those of `REPORTS`."""
+"""An engine that computes in a narrower dtype than it reports. One process scores in `SCORES`, a second one generates in
+`GENERATES`, and a third one, in `REPORTS`, answers `load`."""
 import json
 import subprocess
 import sys

@@ -14,7 +14,7 @@ fn labels(run: &Run) -> Vec<&str> {
 }
 
 #[test]
-fn a_batch_has_one_row_for_each_size_and_one_above_the_engines_largest_is_unsupported() {
+fn each_batch_size_has_a_row_and_a_size_above_the_engines_largest_is_unsupported() {
     let run = run_selected(&[("one", "")], Verifier::None, &[&["-s", "batch"], SHORT].concat());
     assert_eq!(labels(&run), ["batch 1", "batch 2", "batch 4", "batch 8", "batch 16"]);
     let sequences = |sample: &Value| sample["iteration"]["sequences"].as_array().unwrap().len();
@@ -37,7 +37,7 @@ fn wrong_tokens_in_the_last_sequence_of_a_batch_make_an_engine_wrong() {
 }
 
 #[test]
-fn uneven_prompts_are_padded_on_each_side_and_the_cache_is_switched() {
+fn each_padding_has_a_row_with_and_without_cache_and_an_unsupported_padding_has_the_reason() {
     let options = [&["-s", "cache-padding"], SHORT].concat();
     let run = run_selected(&[("one", "")], Verifier::None, &options);
     let packed = |case: &&Value| case["case"].as_str().unwrap().ends_with("packed");
@@ -64,7 +64,7 @@ fn uneven_prompts_are_padded_on_each_side_and_the_cache_is_switched() {
 }
 
 #[test]
-fn lists_on_the_command_line_make_a_cross_product() {
+fn each_combination_of_the_listed_values_of_axes_is_a_row() {
     let axes = ["-s", "decode", "--prompt-tokens", "16,32", "--new-tokens", "4,8", "--depth", "0,64"];
     let run = run_selected(&[("one", "")], Verifier::None, &[&axes[..], SHORT].concat());
     let labels = labels(&run);
@@ -79,7 +79,7 @@ fn lists_on_the_command_line_make_a_cross_product() {
 }
 
 #[test]
-fn the_command_of_explain_repeats_a_request_of_a_batch() {
+fn the_subcommand_request_prints_the_same_batch_for_the_same_nonce() {
     let scratch = Scratch::new();
     let request = |arguments: &[&str]| -> Outcome {
         let mut command = scratch.orchestrate();
@@ -93,7 +93,7 @@ fn the_command_of_explain_repeats_a_request_of_a_batch() {
 }
 
 #[test]
-fn the_distribution_of_a_sweep_ends_with_the_mean_of_its_lengths() {
+fn the_distribution_of_ttft_ends_with_the_mean_over_its_prompt_lengths() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "ttft", "--blocks", "1", "--distribution"]);

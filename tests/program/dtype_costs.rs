@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::support::run::{Run, store_answers_of};
 use crate::support::{Scratch, fake_engine, finish, write_program};
 
-/// A fake model with near ties. Its 8 bits cost more than f16, and 4 bits more than bf16.
+/// A fake model with near ties, on which q8_0 costs more than f16, and q4_0 more than bf16.
 const MODEL: &str = r#"--near-ties 1.0 --rounding '{"bf16":0.004,"f16":0.001,"q8_0":0.02,"q4_0":0.074}'"#;
-/// A model on which 8 bits cost as much as bf16.
+/// A fake model on which q8_0 costs as much as bf16.
 const MODEL_OF_EQUAL_COSTS: &str =
     r#"--near-ties 1.0 --rounding '{"bf16":0.01,"f16":0.001,"q8_0":0.01,"q4_0":0.074}'"#;
 const MEASURING: &str = "measuring what narrow dtypes cost on this model, with sage";
 
-/// A folder with the model and the verifier `sage`, a fake engine with these settings. Nothing is stored about the costs.
+/// A folder with the model and the verifier `sage`, a fake engine with these settings. No costs are stored.
 fn with_verifier(settings: &str) -> Scratch {
     let scratch = Scratch::outside_checkout();
     let sage = "about = \"verifies\"\nbinary = \"sage-engine\"\nreference = true\n\
@@ -29,7 +29,7 @@ fn with_verifier(settings: &str) -> Scratch {
     scratch
 }
 
-/// A run of engines in this dtype, each with its name and the settings beside those of the model.
+/// A run of engines in this dtype. Each has a name, and settings in addition to those of the model.
 fn run(scratch: &Scratch, model: &str, dtype: &str, engines: &[(&str, &str)]) -> Run {
     let _ = std::fs::remove_dir_all(scratch.results());
     let mut command: Command = scratch.orchestrate_without_checkout();
@@ -89,9 +89,9 @@ fn an_engine_that_scores_in_f16_and_generates_in_8_bits_is_wrong() {
     assert!(reasons[0].contains("nats less likely; the bound for f16 on this model is"), "{reasons:?}");
 }
 
-/// A limit of the check: where 8 bits cost as much as bf16, a correct engine in bf16 leaves the same record.
+/// A limit of the check: if 8 bits cost as much as bf16, the tokens of both lose about as much.
 #[test]
-fn an_engine_that_generates_in_8_bits_cannot_be_told_from_bf16_that_costs_as_much() {
+fn an_engine_that_generates_in_8_bits_is_not_found_if_the_reported_bf16_costs_as_much() {
     let scratch = with_verifier(MODEL_OF_EQUAL_COSTS);
     let engines = [("honest", ""), ("relay", "--generates-in q8_0")];
     let run = run(&scratch, MODEL_OF_EQUAL_COSTS, "bf16", &engines);
@@ -112,7 +112,7 @@ fn an_engine_that_generates_in_8_bits_cannot_be_told_from_bf16_that_costs_as_muc
 }
 
 #[test]
-fn dtypes_that_the_verifier_does_not_compute_in_have_the_reason_and_the_bounds_of_all_models() {
+fn a_dtype_in_which_the_verifier_cannot_compute_has_the_reason_and_its_usual_bounds() {
     let scratch = with_verifier(&format!(r#"{MODEL} --capabilities '{{"dtypes":["f32"]}}'"#));
     let run = run(&scratch, MODEL, "bf16", &[("four", "--computes-in q4_0")]);
     let unmeasured = run.record.only("dtype_costs")["unmeasured"].as_array().unwrap().clone();

@@ -1,4 +1,5 @@
-//! Engines that compute only a part of each prompt. Measured prompts whose next token depends on their first half show them.
+//! Engines that compute only a part of each prompt. Runs find them by measured prompts whose next token depends on
+//! their first half.
 
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 use crate::support::run::{Run, store_answers_of};
 use crate::support::{Scratch, copy_program, fake_engine, finish};
 
-/// A fake model with the same next token for all random ids at the start of a prompt, as a trained model has.
+/// A fake model whose next token does not depend on the random ids at the start of a prompt, like that of a trained model.
 const MODEL: &str = "--ignored-ids 4";
 const RIGHT: &str = "right";
 const PARTS: [&str; 4] = ["half", "start_and_half", "last_200", "last_64"];

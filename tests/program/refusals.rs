@@ -121,7 +121,7 @@ fn an_engine_that_lacks_a_value_is_a_row_with_the_reason_and_the_others_are_meas
 }
 
 #[test]
-fn settings_that_hello_of_a_program_without_a_manifest_does_not_list_are_refused_before_the_load() {
+fn without_a_manifest_settings_that_hello_does_not_list_are_refused_before_the_load() {
     let scratch = tree();
     let claims = "--capabilities '{\"options\":[\"per_token_ns\"],\"devices\":[\"cpu\"]}'";
     let engine = scratch.engine("own", &format!("--fault hangs_in_load {claims}"));

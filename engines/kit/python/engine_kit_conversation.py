@@ -38,6 +38,8 @@ class Conversation:
         self._slots = {}
         # The facts of hello are read once, because they do not change.
         self._hello_facts = None
+        # `planted_delay_ns` is an artificial delay before each token but the first (load option `planted_delay_us`), to test
+        # whether runs detect a slowdown.
         self._model, self.facts, self.planted_delay_ns = None, {}, 0
         # The first request with text opens the tokenizer of the model.
         self._tokenizer_open = False

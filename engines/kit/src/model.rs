@@ -17,6 +17,8 @@ pub(crate) struct LoadedModel<M> {
     /// The facts at the end of the load.
     pub facts: Facts,
     pub eos_ids: Arc<[u32]>,
+    /// An artificial delay before each token but the first (load option `planted_delay_us`), to test whether runs detect a
+    /// slowdown.
     pub delay: PlantedDelay,
     folder: ModelFolder,
     requested_context_tokens: Option<u32>,

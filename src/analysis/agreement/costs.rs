@@ -13,11 +13,12 @@ use crate::record::{DtypeCost, DtypeCosts, Launch, RunRecord};
 const RMS_MULTIPLE: f64 = 4.0;
 /// The tokens of a correct engine lose at most this many times the nats that the cost of its dtypes explains.
 const LOSS_MULTIPLE: f64 = 7.0;
-/// The largest gap of a correct engine is at most this many times the largest one that was measured, relative to the costs.
+/// The largest gap of a correct engine is at most this many times the largest measured gap, if each gap is divided by the cost of
+/// its dtypes.
 const GAP_MULTIPLE: f64 = 4.0;
-/// The largest gap counts as at least this many times the cost, because few gaps are measured.
+/// The largest measured gap counts as at least this many times the cost, because few gaps are measured.
 const MIN_LARGEST_GAP: f64 = 6.0;
-/// Only changed tokens in this number show how many nats a cost explains.
+/// With fewer measured gaps, it is unknown how many nats a cost explains.
 const MIN_GAPS: usize = 8;
 
 /// The cost of the reported dtypes of a configuration, in nats.
@@ -27,8 +28,7 @@ pub struct Cost {
     pub dtypes: String,
     pub rms: f64,
     pub stretch_rms: f64,
-    /// The nats that a correct engine's tokens lose at a position, on average and at most. `None` if too few tokens of the verifier
-    /// changed.
+    /// The nats that this cost explains at a position. `None` if too few gaps were measured.
     pub loss: Option<Loss>,
 }
 
@@ -37,7 +37,7 @@ pub struct Cost {
 pub struct Loss {
     /// The mean over all positions.
     pub mean: f64,
-    /// The largest one of a token.
+    /// The largest loss of one token.
     pub largest: f64,
 }
 
@@ -62,7 +62,7 @@ impl Cost {
         all.min_by(|a, b| a.rms.total_cmp(&b.rms))
     }
 
-    /// The errors of several dtypes are independent of each other, so their squares add up.
+    /// The cost of these dtypes together. Their errors are independent of each other, so their squares add up.
     fn of_dtypes(costs: &DtypeCosts, dtypes: &BTreeSet<&str>) -> Option<Self> {
         let cost = |dtype: &&str| costs.costs.iter().find(|it| it.dtype == *dtype);
         let measured: Vec<&DtypeCost> = dtypes.iter().map(cost).collect::<Option<_>>()?;
@@ -74,7 +74,7 @@ impl Cost {
         (!names.is_empty()).then(|| Self { dtypes, rms, stretch_rms, loss: Loss::of(costs, rms) })
     }
 
-    /// The smaller bounds: those of the precision, or a multiple of the cost. No bound is below that of f32.
+    /// Each bound is a multiple of the cost, but at most the bound of the precision and at least that of f32.
     pub fn tighten(&self, bounds: Bounds) -> Bounds {
         let smallest = Precision::Full.bounds();
         let tightened = |cost: f64, smallest: f64, usual: f64| (RMS_MULTIPLE * cost).max(smallest).min(usual);
@@ -88,7 +88,7 @@ impl Cost {
 
 impl Loss {
     /// The loss that a cost explains. The rate of changed tokens and the gap of each grow with the error, so the loss grows with
-    /// its square. All measured dtypes show by how much, because a fine dtype changes few tokens.
+    /// its square. The factor comes from all measured dtypes together, because a fine dtype changes few tokens.
     fn of(costs: &DtypeCosts, rms: f64) -> Option<Self> {
         let with_gaps = || costs.costs.iter().filter(|it| !it.gaps.is_empty() && it.rms > 0.0);
         if with_gaps().map(|it| it.gaps.len()).sum::<usize>() < MIN_GAPS {
@@ -103,8 +103,8 @@ impl Loss {
             .then(|| Self { mean: lost / squares * rms * rms, largest: largest * rms })
     }
 
-    /// The largest loss over this many positions, in nats, that an engine with this cost has with a probability of `probability`.
-    /// The loss is a sum of gaps, whose number has a Poisson distribution. Chernoff's bound holds for any distribution of the gaps
+    /// The loss over this many positions, in nats, that a correct engine with this cost exceeds with at most this probability. The
+    /// loss is a sum of gaps, whose number has a Poisson distribution. Chernoff's bound holds for any distribution of the gaps
     /// up to the largest one.
     pub fn bound(&self, positions: usize, probability: f64) -> f64 {
         let expected = LOSS_MULTIPLE * self.mean * positions as f64;
@@ -130,7 +130,8 @@ impl Loss {
     }
 }
 
-/// The measured dtypes in which a launch with these facts rounds. `None` if it rounds to another dtype. Empty if it rounds nothing.
+/// The measured dtypes in which a launch with these facts rounds: empty if it rounds nothing, `None` if it rounds in a way that is
+/// not measured.
 fn rounding_dtypes(
     weights: Option<&str>,
     compute: Option<&str>,
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_is_that_of_all_reported_dtypes_that_round() {
+    fn the_cost_combines_all_reported_dtypes_that_round() {
         let rms = |weights, compute, kv, model| of(weights, compute, kv, model).map(|(_, rms)| rms);
         assert_eq!(rms("bf16", "bf16", None, "bf16"), Some(0.008));
         assert_eq!(rms("bfloat16", "f32", Some("float16"), "bf16"), Some(0.001), "only the cache is rounded");
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_are_a_multiple_of_the_cost_between_those_of_f32_and_of_the_precision() {
+    fn a_bound_is_a_multiple_of_the_cost_between_the_bounds_of_f32_and_of_the_precision() {
         let bounds = |dtype: &'static str| {
             let cost = Cost::of_dtypes(&costs(), &BTreeSet::from([dtype])).unwrap();
             let tightened = cost.tighten(Precision::Bits16.bounds());
@@ -248,13 +249,13 @@ mod tests {
         let all = [100, 1000, 10_000, 1_000_000].map(per_position);
         assert!(all.is_sorted_by(|a, b| a > b), "{all:?}");
         assert!(all[3] > LOSS_MULTIPLE * loss.mean && all[3] < 1.2 * LOSS_MULTIPLE * loss.mean, "{all:?}");
-        // Without changed tokens, nothing is known.
+        // Without changed tokens, the loss is unknown.
         let unchanged = costs().costs.into_iter().map(|it| DtypeCost { changed: 0, gaps: Vec::new(), ..it });
         let unchanged = DtypeCosts { costs: unchanged.collect(), ..DtypeCosts::default() };
         assert_eq!(Loss::of(&unchanged, 0.008), None);
     }
 
-    /// A count of accused correct engines, whose loss has the largest mean and the largest gaps that count as correct.
+    /// The simulated engines have the largest mean loss and the largest gaps that count as correct.
     #[test]
     fn the_bound_accuses_no_simulated_correct_engine() {
         let loss = Loss::of(&costs(), 0.008).unwrap();

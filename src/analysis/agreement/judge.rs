@@ -158,7 +158,7 @@ impl Results<'_> {
         ))
     }
 
-    /// The cost in a sentence on the bound that follows from it: `: bf16 costs 0.008 nats on this model`.
+    /// The end of a sentence about a narrowed bound: `: bf16 costs 0.008 nats on this model`. Empty if the cost narrows no bound.
     fn cost(&self, value: fn(&Cost) -> f64) -> String {
         let Some(cost) = &self.agreement.cost else { return String::new() };
         let usual = self.agreement.precision.bounds();
@@ -272,7 +272,8 @@ impl Results<'_> {
     fn status(&self, scores: &Scores, tie: Option<String>) -> (Status, Vec<String>) {
         let Agreement { greedy, gaps, token_loss, .. } = self.agreement;
         let is_equal = greedy.as_ref().is_none_or(|it| it.differing == 0);
-        // Of the two counts, that of all tokens of an output counts if it is known.
+        // The count over all tokens of outputs comes first. If it is unknown or zero, the count over single checked positions is
+        // used.
         let all = token_loss.as_ref().map(|it| (it.differing, it.positions));
         let some = gaps.as_ref().map(|it| (it.differing, it.positions));
         let differing = all.into_iter().chain(some).find(|(differing, _)| *differing > 0);

@@ -50,7 +50,7 @@ pub struct Agreement {
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub gaps: Option<Gaps>,
-    /// What its generated tokens lose. `None` if the verifier did not compare all tokens of an output.
+    /// The nats that its generated tokens lose. `None` if the verifier did not compare all tokens of an output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_loss: Option<TokenLoss>,
     /// The answers to prompts whose next token depends on their first half.

@@ -168,10 +168,11 @@ fn a_measured_cost_narrows_the_bound_of_the_reported_dtype_and_the_reason_has_bo
     let why = "its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by 0.074 nats (root mean square); \
                the bound for 16 bits is 0.030: bf16 costs 0.0074 nats on this model";
     assert_eq!(found.reasons, [why]);
-    // The same difference is right for weights in 4 bits.
+    // The same difference is not wrong for weights in 4 bits.
     set_dtypes(&mut record, ENGINE, "q4_0", "q8_0");
     assert_eq!(engine(&record).status, Status::Drifts, "{:?}", engine(&record));
-    // A cost below a quarter of the bound of f32 does not narrow further, and an unmeasured dtype has the bound of all models.
+    // A cost below a quarter of the bound of f32 does not narrow further. A dtype whose cost was not measured has the usual
+    // bound of its precision.
     let mut fine = with_rms(0.019, "f16", "f16");
     add_dtype_costs(&mut fine);
     assert_eq!(engine(&fine).status, Status::Agrees);
@@ -180,7 +181,7 @@ fn a_measured_cost_narrows_the_bound_of_the_reported_dtype_and_the_reason_has_bo
     assert_eq!((engine(&other).status, engine(&other).cost), (Status::Drifts, None));
 }
 
-/// The largest differences of correct engines, divided by the cost of their dtypes, as in `MEASURED.md`.
+/// The ratios are the largest differences of correct engines divided by the cost of their dtypes, as in `MEASURED.md`.
 #[test]
 fn a_correct_engine_is_within_half_of_the_bound_that_its_cost_gives() {
     for (weights, compute, cost, ratio) in
@@ -193,7 +194,7 @@ fn a_correct_engine_is_within_half_of_the_bound_that_its_cost_gives() {
 }
 
 #[test]
-fn tokens_that_lose_more_than_the_reported_dtype_explains_are_wrong() {
+fn tokens_less_likely_in_total_than_the_reported_dtype_explains_are_wrong() {
     let status = |dtype: &str, positions: &[u32], gap: f64| {
         let mut record = with_rms(0.001, dtype, dtype);
         add_dtype_costs(&mut record);
@@ -201,17 +202,17 @@ fn tokens_that_lose_more_than_the_reported_dtype_explains_are_wrong() {
         let found = engine(&record);
         (found.status, found.reasons, found.token_loss.unwrap())
     };
-    // 15 outputs of 64 tokens, and as many that equal the verifier's row.
+    // The record counts each of the 15 outputs of 64 tokens twice: as checked by the verifier, and as equal to the verifier's row.
     let (of_f16, reasons, loss) = status("f16", &[20, 40], 0.012);
     assert_eq!(of_f16, Status::Wrong, "{loss:?}");
     assert_eq!((loss.positions, loss.differing), (2 * 15 * 64, 30));
     let why = "30 of 1,920 generated tokens are not those of `patient-original`, and together 0.36 nats less likely; the bound for f16 on \
                this model is 0.23";
     assert_eq!(reasons, [why]);
-    // As many as in f16, or as in bf16 if it is reported.
+    // A smaller loss is within the bound of f16, and the same loss is within that of bf16.
     assert_eq!(status("f16", &[3], 0.001).0, Status::Agrees);
     assert_eq!(status("bf16", &[20, 40], 0.012).0, Status::Agrees);
-    // One pair of tokens counts once in an output.
+    // In one output, the same engine token in place of the same verifier token counts once.
     let mut record = with_rms(0.001, "f16", "f16");
     add_dtype_costs(&mut record);
     add_checked_outputs(&mut record, ENGINE, &[3, 9, 27], 0.001);
@@ -222,7 +223,7 @@ fn tokens_that_lose_more_than_the_reported_dtype_explains_are_wrong() {
 }
 
 #[test]
-fn any_token_of_an_exact_f32_engine_that_is_no_near_tie_is_found_among_all_positions() {
+fn a_token_that_is_no_near_tie_is_found_at_any_position_of_an_exact_f32_engine() {
     let status = |gap| {
         let mut record = checked();
         add_checked_outputs(&mut record, ENGINE, &[33], gap);
@@ -509,7 +510,8 @@ fn a_baseline_program_has_the_status_of_the_current_program_until_it_is_checked(
 
 // Prompts whose next token depends on their first half.
 
-/// Adds the reference's next token to every measured request of the engine. The requests have this many prompts, in turn.
+/// Adds the reference's next token to every measured request of the engine. `prompts` is the number of different prompts; the
+/// requests use them in turn.
 fn add_next_tokens(record: &mut RunRecord, margin: f64, prompts: u32) {
     let measured = samples(record, ENGINE).filter(|it| it.kind == RequestKind::Measured);
     for (number, sample) in measured.enumerate() {

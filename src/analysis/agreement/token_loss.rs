@@ -25,7 +25,7 @@ pub struct TokenLoss {
     pub differing: usize,
     /// The sum of their gaps.
     pub nats: f64,
-    /// The largest loss of a correct engine over so many positions. `None` without a measured cost.
+    /// The largest loss of a correct engine over so many positions. `None` if no cost or too few gaps were measured.
     pub bound: Option<f64>,
     #[serde(skip)]
     pub largest: Option<LargestGap>,
@@ -89,7 +89,8 @@ impl TokenLoss {
     }
 }
 
-/// `None` if a log-probability of the verifier is not a number. Infinite for an impossible token.
+/// By how many nats the engine's token is less likely than the verifier's. Infinite for an impossible token; `None` if a
+/// log-probability of the verifier is not a number.
 fn gap(token: &DifferingToken) -> Option<f64> {
     let engine = token.engine_logprob.unwrap_or(f64::NEG_INFINITY);
     Some((token.verifier_logprob - engine).max(0.0)).filter(|gap| !gap.is_nan())

@@ -88,7 +88,7 @@ fn in_one_shot_mode_the_requests_of_a_block_are_its_rounds() {
 }
 
 #[test]
-fn the_load_time_appears_only_in_the_load_workload() {
+fn the_load_time_appears_only_in_the_load_workload_if_there_is_one() {
     let record = measured(&selection(&["a"], &["load", "decode"]), 1, |_| Some(2.0));
     let found = Measured::of(&record);
     let labels: Vec<&str> = found.workloads.iter().map(|it| it.label.as_str()).collect();

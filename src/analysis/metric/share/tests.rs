@@ -129,7 +129,8 @@ fn the_bandwidth_share_of_a_decode_is_its_bytes_per_second_divided_by_the_limit(
     let bytes = 3.0 * 2.0 * READ_PER_TOKEN + 36.0 * 32_768.0;
     let observed = || Setup::of(vec![sequence(10, &[50, 150, 250, 350])]);
     assert_close(&observed().share("bandwidth_share"), bytes / 0.3 / 40e9);
-    // The limit of one thread is its own rate. The limit of more threads than were probed is that of the most that were probed.
+    // The limit of one thread is its own rate. With more threads than any probe had, the limit is the rate of the probe with the
+    // most threads.
     let threads = |threads| {
         let mut observed = observed();
         observed.configuration.threads = threads;

@@ -102,7 +102,8 @@ macro_rules! with_pairs {
                     unsafe { $work }
                 }
                 debug_assert!(has_pairs(level), "{level} has no products of pairs");
-                // SAFETY: the caller has checked `has_pairs`, and has asserted the other conditions.
+                // SAFETY: the caller has checked `has_pairs`. The asserts in `rows`, and `has_tiles` for AMX, cover what `$work`
+                // needs.
                 unsafe { compiled $(::<$type>)? ($($input),*) }
             }
             #[cfg(not(target_arch = "x86_64"))]
