@@ -48,7 +48,11 @@ pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8>
     let plan = plan(&ready.selection);
     let MeasuredRun { recorder, end } = ready.run(plan)?;
     let record = &recorder.record;
-    let recommendation = Recommendation::of(record);
+    // The commands that the recommendation names must find the record.
+    let recommendation = match run.results {
+        Some(_) => Recommendation::of_file(record, &recorder.path),
+        None => Recommendation::of(record),
+    };
     show(&recommendation, Some(record), &run)?;
     let code = experiment::exit_code(record, end?, &named);
     Ok(if code == DONE && !recommendation.is_complete() { FAILED_CASES } else { code })

@@ -10,7 +10,7 @@ use model_files::{ModelFolder, size};
 use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
-use crate::shell::{Unavailable, Usage, access_hint, pasteable};
+use crate::shell::{Unavailable, Usage, access_hint, did_you_mean, pasteable};
 
 /// Weights up to this size are usually read within a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
@@ -32,7 +32,7 @@ pub fn model(name: Option<&str>) -> Result<Model> {
     let path = match name {
         // If the folder of the embedded model is missing, the user's arguments are not the cause.
         None => model_files::resolve(None)?,
-        name => model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?,
+        Some(name) => model_files::resolve(Some(name)).map_err(|error| not_found(name, &error))?,
     };
     // Links are not resolved: a file in the hub's cache has its name only in the link.
     let path =
@@ -46,6 +46,22 @@ pub fn model(name: Option<&str>) -> Result<Model> {
         false => model_files::hub::name_of(&path).unwrap_or_else(|| name_from_path(&path)),
     };
     Ok(Model { name: model_name, path: path.to_string_lossy().into_owned(), ..Model::default() })
+}
+
+/// The error for a model that cannot be found. A shape is no model: a command makes a model of it.
+fn not_found(name: &str, error: &anyhow::Error) -> Usage {
+    let text = format!("{error:#}");
+    let shapes = model_files::SHAPES.iter().map(|(shape, _)| *shape);
+    if shapes.clone().any(|shape| shape == name) {
+        return Usage(format!(
+            "no model at `{name}`; it is the name of a shape\nhint: `orchestrate model synth {name} --out {name}` makes a model of it"
+        ));
+    }
+    let known: Vec<&str> = shapes.chain([model_files::embedded::NAME]).collect();
+    match (text.split_once("\nhint: give a model folder"), did_you_mean(name, &known)) {
+        (Some((cause, _)), Some(hint)) => Usage(format!("{cause}\nhint: {hint}")),
+        _ => Usage(text),
+    }
 }
 
 /// The endings of files with weights. Engines may read formats that this program cannot.

@@ -315,3 +315,14 @@ fn a_dry_run_names_the_dtype_of_each_row() {
     let outcome = run(&tree(), &["-e", "wide", "--no-setup", "--quantize", "bfloat16", "--dry-run"]);
     assert!(outcome.stdout.contains("wide on embedded in bf16"), "{outcome:?}");
 }
+
+#[test]
+fn a_shape_and_a_mistyped_model_have_a_hint() {
+    let scratch = tree();
+    let of_model = |name| run(&scratch, &["-e", "narrow", "-m", name]).exits_with(2);
+    of_model("llama-3.2-1b").assert_stderr(&[
+        "it is the name of a shape",
+        "orchestrate model synth llama-3.2-1b --out llama-3.2-1b",
+    ]);
+    of_model("embeded").assert_stderr(&["no model at `embeded`", "-m embedded"]);
+}
