@@ -23,7 +23,7 @@ fn main() {
     set_version(&root);
 }
 
-/// The files that a manifest names, by these names.
+/// The files that a manifest names: each name as the manifest writes it, with its path.
 type NamedFiles = Vec<(String, PathBuf)>;
 
 /// Each engine's manifest, with the files that it names and that exist.
@@ -64,7 +64,7 @@ pub const SOURCES: &[&str] = &[
 ];
 
 /// Passes the commit and the target to the compiler. Cargo compiles the whole program again after each run of this script, and
-/// this takes a minute in release. So the script runs when the sources change, and the program is compiled then anyway. A
+/// this takes a minute in release. So the script runs only when the sources change: then the program is compiled anyway. A
 /// commit without a change of sources runs it in one case only: the last release build had uncommitted changes, so its version
 /// (`-dirty`) does not name an exact commit.
 fn set_version(root: &Path) {

@@ -49,8 +49,8 @@ impl Device {
         self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()
     }
 
-    /// Whether an engine that reports this device runs on the given one. A given `cuda` means any CUDA GPU; a reported
-    /// `cuda` means the first one.
+    /// Whether an engine that reports this device runs on the given one. A given `cuda` means any CUDA GPU. Here a reported
+    /// `cuda` counts as the first GPU (unlike in `cuda_index_reported`).
     pub fn satisfies(&self, given: &Self) -> bool {
         let (reported, given) = (self.0.to_ascii_lowercase(), given.0.to_ascii_lowercase());
         reported == given || self.family() == given || given.strip_suffix(":0") == Some(&reported)

@@ -130,8 +130,8 @@ impl<'a> Axes<'a> {
         axes.map(|(axis, values)| format!("{axis}: {values}")).collect::<Vec<_>>().join("; ")
     }
 
-    /// The values of a point that vary, as a workload's label names them: `128`, `batch 4`, `cache off left`. A depth, batch, cache
-    /// or padding that is not that of the scenario (`own`) is named too.
+    /// The values of a point that vary, as a workload's label names them: `128`, `batch 4`, or `cache off` and `left` (the
+    /// padding). A depth, batch, cache or padding that is not that of the scenario (`own`) is named too.
     pub fn words_of(self, point: &Point, own: &Axes) -> Vec<String> {
         let Point { prompt_tokens, new_tokens, shape } = point;
         let cache = if shape.use_cache { "on" } else { "off" };

@@ -1,5 +1,6 @@
 //! Values of the command line that cannot be met. If no engine accepts a value, it is refused before anything is built or
-//! started, and a dry run has the same error. If some engines accept it, the others are rows with the reason.
+//! loaded, and a dry run has the same error. Only a program without a manifest is started, to ask for its values. If some engines
+//! accept a value, the others are rows with the reason.
 
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Scratch, build_command, finish, root};
@@ -145,7 +146,7 @@ fn a_program_that_lists_no_options_gets_every_option() {
     let engine = scratch.engine("own", "");
     let words = ["-e", engine.to_str().unwrap(), "--set", "pim=1", "-s", "decode", "--json", "-"];
     let outcome = run(&scratch, &words).exits_with(4);
-    // Nothing was measured because of the option, so there is no record.
+    // Because of the option nothing was measured, so there is no record.
     let failure = &outcome.json()["failed"][0]["failure"];
     assert_eq!((&failure["kind"], &failure["when"]), (&"bad_request".into(), &"load".into()), "{outcome:?}");
     assert_eq!(failure["message"], "unknown option `pim`", "{outcome:?}");

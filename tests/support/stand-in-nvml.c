@@ -3,7 +3,7 @@
  * - STAND_IN_GPUS: the number of GPUs.
  * - STAND_IN_USED: the index of the GPU on which launches compute. While a launch lives, the GPU uses 3 GiB more.
  * - STAND_IN_PROCESSES: with `own`, that GPU names the launch's processes with 2 GiB each; with `none`, no process. Otherwise
- *   every GPU names a process of another machine, as with a host's process numbers.
+ *   every GPU names a process number that does not exist here, as in a container that sees the host's numbers.
  * - STAND_IN_ENERGY=none: there is no counter. STAND_IN_MIG: the first GPU is divided into two parts.
  * - STAND_IN_LOG: a file that gets a line for each reading of energy (`energy`) and for each handle (`device`).
  * - STAND_IN_HANGS_IN_ENERGY, STAND_IN_HANGS_IN_PROBE: the number of the call that never returns. It prints a line on stderr. */

@@ -7,7 +7,8 @@ import engine_kit
 
 BOS, EOS, VOCABULARY = 1, 2, 300
 
-# Each id selects a behaviour of the toy: as the first id of a prompt, or, in `SlotsModel.step`, as the latest id.
+# Each id selects a behaviour of the toy: in `generate`, as the first id of a prompt; in `SlotsModel.step`, as the latest id (not
+# STOPS_EARLY and PUSHES_AFTER_END). `SlotsModel.admit` fails if FAILS is the first id of a prompt.
 RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, PUSHES_AFTER_END, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
 # A request whose last token has this id cannot leave its slot.
 STAYS_IN_SLOT = 280

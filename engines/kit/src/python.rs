@@ -19,8 +19,8 @@ pub struct PythonEngine {
     pub name: &'static str,
     /// The name of the engine's environment: the engine's name, or the folder of an environment that several engines share.
     pub environment: &'static str,
-    /// The contents of the engine's environment: the pinned requirements, then the files of the manifest's `[environment]
-    /// build`, in their order.
+    /// The text that identifies the engine's environment: the pinned requirements, then the contents of the files of the
+    /// manifest's `[environment] build`, in their order.
     pub requirements: &'static str,
     /// The Python version of the engine's environment: `3.11`.
     pub python: &'static str,

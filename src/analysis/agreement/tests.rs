@@ -560,6 +560,6 @@ fn an_engine_with_few_other_tokens_or_tokens_that_rounding_explains_is_not_wrong
     assert!(is_wrong(1.1, 3, 1.0, "bf16") && is_wrong(4.1, 3, 1.0, "q4_0"));
     // A correct engine may give a token that is less likely by the largest gap of its precision.
     assert!(!is_wrong(0.9, 3, 1.0, "bf16") && !is_wrong(3.9, 3, 1.0, "q4_0"));
-    // All other tokens come after one prompt, or after less than half of the prompts.
+    // All differing answers are to the same prompt, or no more than half of the answers differ.
     assert!(!is_wrong(1.1, 1, 1.0, "bf16") && !is_wrong(1.1, 3, 0.5, "bf16"));
 }

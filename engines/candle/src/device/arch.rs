@@ -14,7 +14,7 @@ pub struct Arch {
 enum Suffix {
     /// `a`: instructions of this capability only.
     Alone,
-    /// `f`: instructions of this capability and later ones of its family.
+    /// `f`: instructions that this capability and later capabilities of its family have.
     Family,
 }
 

@@ -1,4 +1,4 @@
-//! The choice of code for each level.
+//! Selects the code of the row kernels for each level (instruction set).
 #![expect(unsafe_code, reason = "SIMD instructions")]
 
 use super::activations::{Bf16Line, PaddedRows, TileInput, U32Line};
@@ -41,7 +41,7 @@ pub fn several_streams_are_faster(level: Level) -> bool {
     level.name() == "amx"
 }
 
-/// The most rows that `dot` multiplies at once: their sums with a few tokens stay in registers.
+/// The most rows that `dot` multiplies at once: so few that the sums of all these rows for a few tokens stay in registers.
 pub fn rows_at_once(level: Level) -> usize {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
