@@ -72,7 +72,12 @@ impl<'a> Overview<'a> {
                 ordered.push(Configuration { engine, rows, failure: failure_of(engine), unranked });
             }
         };
-        for ranking in self.rankings.iter().filter(|it| Some(it.case) == self.primary) {
+        let is_wrong = |engine: &Engine| {
+            let mut unranked = self.rankings.iter().flat_map(|ranking| &ranking.unranked);
+            unranked.any(|(row, why)| *why == Unranked::Wrong && row.engine.label == engine.label)
+        };
+        let of_primary = || self.rankings.iter().filter(|it| Some(it.case) == self.primary);
+        for ranking in of_primary() {
             ranking.ranked.iter().for_each(|row| add(&row.engine, None));
             let mut unranked = ranking.unranked.clone();
             let has_no_evidence = |row: &Row| {
@@ -85,8 +90,14 @@ impl<'a> Overview<'a> {
                 let is_last = *why == Unranked::Unverified && has_no_evidence(row);
                 (ORDER.iter().position(|it| it == why), is_last)
             });
-            unranked.iter().for_each(|(row, why)| add(&row.engine, Some(*why)));
+            let others = unranked.iter().filter(|(_, why)| *why != Unranked::Wrong);
+            others.for_each(|(row, why)| add(&row.engine, Some(*why)));
         }
+        // Wrong output stands below every other measured engine, also below one without a value in this workload.
+        let rows = || self.report.rows.iter();
+        rows().filter(|row| !is_wrong(&row.engine)).for_each(|row| add(&row.engine, Some(Unranked::NoValue)));
+        let wrong = of_primary().flat_map(|ranking| &ranking.unranked);
+        wrong.for_each(|(row, why)| add(&row.engine, Some(*why)));
         self.report.rows.iter().for_each(|row| add(&row.engine, Some(Unranked::NoValue)));
         self.report.failed.iter().for_each(|failed| add(&failed.engine, Some(Unranked::Failed)));
         ordered

@@ -176,6 +176,21 @@ fn wrong_output_is_named_first_and_has_no_ratio() {
 }
 
 #[test]
+fn wrong_output_stands_below_an_engine_without_a_value() {
+    let engines = [ORIGINAL, BEACON, REED];
+    let selection = selection(&["patient-original", "beacon", "reed"]);
+    let mut record = with_deviations(selection, &engines, &[0.0, 0.0, 9.0]);
+    let cases = record.header.plan.cases.clone();
+    let is_left_out = |case: usize| cases[case].configuration == 1 && cases[case].workload.label == "decode";
+    record.samples.retain(|sample| !is_left_out(sample.case));
+    let text = at(&record, 100);
+    let table = text.rfind("engine").unwrap();
+    let row =
+        |name: &str| table + text[table..].find(&format!("\n{name}")).unwrap_or_else(|| panic!("{text}"));
+    assert!(row("beacon") < row("reed") && line_of(&text[row("reed")..], "reed").contains("WRONG"), "{text}");
+}
+
+#[test]
 fn without_output_checks_no_engine_has_a_rank() {
     let record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let text = at(&record, 100);
