@@ -149,7 +149,13 @@ const CONTINUATION: &str = " \\";
 /// A command of this program, broken into lines that can be pasted.
 fn continued_lines(command: &str, max_width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in split_before_options(command) {
+    let mut words = split_before_options(command);
+    // A long path before the first option gets a line of its own.
+    if let Some(first) = words.first().filter(|first| width(first) + CONTINUATION.len() > max_width) {
+        let parts = split_at_spaces(first, |_| true);
+        words.splice(..1, parts);
+    }
+    for word in words {
         let Some(last) = lines.last_mut() else { continue };
         if last.is_empty() {
             *last = word;
@@ -165,11 +171,16 @@ fn continued_lines(command: &str, max_width: usize) -> Vec<String> {
 
 /// Splits a command at each space that precedes an option and is outside quotes. So an option and its value stay together.
 fn split_before_options(command: &str) -> Vec<String> {
+    split_at_spaces(command, |next| next == Some(&'-'))
+}
+
+/// Splits a command at the spaces outside quotes whose next character is accepted.
+fn split_at_spaces(command: &str, is_end: impl Fn(Option<&char>) -> bool) -> Vec<String> {
     let mut words = vec![String::new()];
     let (mut quoted, mut chars) = (false, command.chars().peekable());
     while let (Some(char), Some(word)) = (chars.next(), words.last_mut()) {
         match char {
-            ' ' if !quoted && chars.peek() == Some(&'-') => {
+            ' ' if !quoted && is_end(chars.peek()) => {
                 words.push(String::new());
                 continue;
             }
@@ -304,6 +315,9 @@ mod tests {
         // Spaces inside quotes break no line, even if it is too long.
         let quoted = wrap("`orchestrate calibrate -e '/a -b -c -d -e -f -g/engine'`", 40, "  ");
         assert_eq!(quoted, ["`orchestrate calibrate \\", "  -e '/a -b -c -d -e -f -g/engine'`"]);
+        // With the backslash, a path before the first option may be too long for the line of its command.
+        let lines = wrap("more: `orchestrate report results/record.jsonl --full`", 41, "  ");
+        assert_eq!(lines, ["more: `orchestrate report \\", "  results/record.jsonl --full`"]);
         assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);
     }
 
