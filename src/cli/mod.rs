@@ -6,6 +6,8 @@ mod run;
 mod verbosity;
 mod view;
 
-pub use run::{AxisArgs, BaselineArgs, JudgeArgs, OtherRuns, PassEnvArgs, RunArgs, choice_parser};
+pub use run::{
+    AxisArgs, BaselineArgs, JudgeArgs, OtherRuns, PassEnvArgs, RunArgs, choice_parser, whole_number,
+};
 pub use verbosity::{Verbosity, VerbosityArgs, verbosity};
 pub use view::{ViewArgs, formats, formats_where};

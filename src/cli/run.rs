@@ -1,5 +1,6 @@
 //! The arguments of all commands that measure engines, and the thresholds of a comparison.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -54,7 +55,7 @@ pub struct RunArgs {
     #[arg(long, value_delimiter = ',')]
     pub dtype: Vec<String>,
     /// Numbers of threads of every engine, separated by commas; default: all processors that this program may use
-    #[arg(long, value_delimiter = ',', value_parser = parse_threads)]
+    #[arg(long, value_delimiter = ',', value_parser = whole_number(1, 4096_u32))]
     pub threads: Vec<u32>,
     /// Load option of the engines; the value is JSON or text; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
@@ -65,7 +66,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub axes: AxisArgs,
     /// Measured requests (rounds) of each case in each block; default: the scenario's number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole_number(1, u32::MAX))]
     pub iterations: Option<u32>,
     /// Warm-up requests before the measured ones; default: until their times are steady
     #[arg(long, value_name = "N")]
@@ -74,7 +75,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Nonce of an earlier run, to repeat its prompts; default: a random number for each run
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=protocol::MAX_INTEGER))]
+    #[arg(long, value_name = "N", value_parser = whole_number(0, protocol::MAX_INTEGER))]
     pub nonce: Option<u64>,
     /// Sampling temperature; default: 0, which is greedy decoding
     #[arg(long, value_name = "T", value_parser = parse_temperature, allow_negative_numbers = true)]
@@ -98,7 +99,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with = "wait")]
     pub anyway: bool,
     /// Longest time of one answer or one load, in seconds; default: 120 for an answer, 600 for a load
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = whole_number(1, u64::MAX))]
     pub timeout: Option<u64>,
     #[command(flatten)]
     pub view: ViewArgs,
@@ -125,16 +126,16 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct AxisArgs {
     /// Lengths of prompts in tokens, separated by commas; default: the scenario's lengths
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_TOKENS))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(1, MAX_TOKENS))]
     pub prompt_tokens: Vec<u32>,
     /// Numbers of tokens to generate, separated by commas (`load` takes the first); default: the scenario's numbers
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_TOKENS), alias = "max-new-tokens")]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(1, MAX_TOKENS), alias = "max-new-tokens")]
     pub new_tokens: Vec<u32>,
     /// Tokens before the prompt, whose keys and values decoding reads, separated by commas; default: the scenario's
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=MAX_TOKENS))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(0, MAX_TOKENS))]
     pub depth: Vec<u32>,
     /// Numbers of sequences in a request, separated by commas; default: the scenario's, mostly 1
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_BATCH))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(1, MAX_BATCH))]
     pub batch: Vec<u32>,
     /// Whether engines keep keys and values of earlier tokens: `true`, `false`, or both; default: the scenario's, mostly `true`
     #[arg(long, value_name = "BOOL", value_delimiter = ',', num_args = 0..=1, default_missing_value = "true")]
@@ -145,9 +146,9 @@ pub struct AxisArgs {
 }
 
 /// The most tokens of a prompt, a depth or an output: far more than any model's context.
-const MAX_TOKENS: i64 = 1 << 24;
+const MAX_TOKENS: u32 = 1 << 24;
 /// The largest batch of a command line.
-const MAX_BATCH: i64 = 1024;
+const MAX_BATCH: u32 = 1024;
 const PADDINGS: [(&str, Padding); 3] =
     [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
 
@@ -198,7 +199,7 @@ fn parse_variable_name(text: &str) -> Result<String, String> {
 #[command(next_help_heading = "Length and order")]
 pub struct ExtentArgs {
     /// Number of blocks, each with one launch of every engine; default: 5 to 20, until `--target` or `--budget` is reached
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = whole_number(1, 10_000_u32))]
     pub blocks: Option<u32>,
     /// Run one block: values without verdicts
     #[arg(long, conflicts_with_all = ["blocks", "target"])]
@@ -375,6 +376,20 @@ pub fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
     })
 }
 
+/// A parser of whole numbers; its error says in words which numbers the option takes.
+pub fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy + Into<u64>,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| match most.into() {
+            most if most >= u32::MAX.into() => format!("expected a whole number, at least {least}"),
+            _ => format!("expected a whole number from {least} to {most}"),
+        })
+    }
+}
+
 /// The names in a value of `-e`. A value that is the path of an existing file is one name, because a path may have commas.
 fn engine_names(value: &str) -> Vec<String> {
     let is_one_name = !value.contains(',') || value.contains('/') && Path::new(value).exists();
@@ -389,12 +404,6 @@ fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
         text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
     Ok((key.to_string(), value))
-}
-
-/// A number of threads; the error says what the option takes.
-fn parse_threads(text: &str) -> Result<u32, String> {
-    let threads = text.parse().ok().filter(|threads| (1..=4096).contains(threads));
-    threads.ok_or_else(|| "it takes numbers from 1 to 4096, separated by commas".into())
 }
 
 fn parse_temperature(text: &str) -> Result<f64, String> {

@@ -161,7 +161,9 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
             true => format!(", {} for {max_blocks}", total(max_blocks)),
             false => String::new(),
         };
-        lines.push(format!("{} for {min_blocks} blocks{longest}", total(min_blocks)));
+        if max_blocks > 1 {
+            lines.push(format!("{} for {}{longest}", total(min_blocks), plural(min_blocks, "block")));
+        }
     }
     if !expected.unknown.is_empty() {
         lines.push(format!(
@@ -233,7 +235,8 @@ impl Budget {
         match self.fit(expected) {
             Fit::Unknown => format!("{budget}; rounds or blocks that do not fit are left out"),
             Fit::Complete(blocks) => format!("{budget}: about {} fit", plural(blocks, "block")),
-            Fit::FewerRounds => format!("{budget}: {} fit, with fewer rounds", plural(wanted, "block")),
+            Fit::FewerRounds if wanted == 1 => format!("{budget}: the block fits, with fewer rounds"),
+            Fit::FewerRounds => format!("{budget}: {wanted} blocks fit, with fewer rounds"),
             Fit::TooShort(blocks) => {
                 let verdicts = match blocks < MIN_VERDICT_BLOCKS {
                     true => format!("; a verdict needs {MIN_VERDICT_BLOCKS} blocks"),

@@ -8,7 +8,7 @@ use clap::Args;
 use protocol::{Capabilities, Request};
 
 use super::output;
-use crate::cli::AxisArgs;
+use crate::cli::{AxisArgs, whole_number};
 use crate::engines::load_values::LoadValues;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
@@ -38,7 +38,7 @@ pub struct RequestArgs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Nonce of a run, to repeat its prompts (see `orchestrate explain ENGINE CASE`); default: none
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=protocol::MAX_INTEGER))]
+    #[arg(long, value_name = "N", value_parser = whole_number(0, protocol::MAX_INTEGER))]
     pub nonce: Option<u64>,
     #[command(flatten)]
     pub axes: AxisArgs,

@@ -59,7 +59,7 @@ impl OutputChecks<'_, '_> {
             return Ok(());
         }
         let Some(verifier) = verifier else {
-            let reason = "its measured tokens were not checked: no verifier can run here";
+            let reason = "the measured tokens were not checked: no verifier can run here";
             return self.add_missing_verifier(model, reason);
         };
         if let Some(reason) = memory_shortage(&self.plan.configurations[verifier]) {

@@ -160,7 +160,7 @@ fn all_outputs_are_unverified_with_a_note_when_no_verifier_can_run() {
     for label in ["later-wrong", "right"] {
         let [reason] = run.status_reasons(label)[..] else { panic!("{}", run.report["outputs"]) };
         assert_eq!(run.assert_measured(label).status(label), "unverified");
-        let expected = "its measured tokens were not checked: no verifier can run here";
+        let expected = "the measured tokens were not checked: no verifier can run here";
         assert!(reason.starts_with(expected), "{reason}");
         assert!(reason.contains("(hint: ") && reason.contains(" setup "), "{reason}");
     }
@@ -194,7 +194,7 @@ fn outputs_are_unverified_when_the_verifier_cannot_check_the_tokens() {
     let run = run(&[LATER_WRONG], silent, &["--timeout", "10"]);
     assert_eq!(run.assert_measured("later-wrong").status("later-wrong"), "unverified");
     let reasons = run.status_reasons("later-wrong");
-    let expected = "its tokens in `decode` were not checked: verifier (verifier): timeout";
+    let expected = "the tokens in `decode` were not checked: verifier (verifier): timeout";
     assert!(reasons[0].starts_with(expected), "{reasons:?}");
 }
 

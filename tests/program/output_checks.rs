@@ -146,7 +146,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
     // Stored answers cannot check measured tokens.
     let unchecked = run.record.only("not_checked");
     assert_eq!(unchecked["model"], held_out["model"]);
-    assert!(unchecked["reason"].as_str().unwrap().starts_with("its measured tokens were not checked"));
+    assert!(unchecked["reason"].as_str().unwrap().starts_with("the measured tokens were not checked"));
     assert!(unchecked["hint"].as_str().unwrap().contains(" setup "), "{unchecked}");
 }
 

@@ -308,7 +308,7 @@ fn a_path_that_is_no_model_is_refused_before_a_build() {
 #[test]
 fn a_number_of_threads_that_is_no_number_is_refused_in_plain_words() {
     let outcome = run(&tree(), &["-e", "narrow", "--threads", "x"]).exits_with(2);
-    assert!(outcome.stderr.contains("it takes numbers from 1 to 4096, separated by commas"), "{outcome:?}");
+    assert!(outcome.stderr.contains("expected a whole number from 1 to 4096"), "{outcome:?}");
 }
 
 #[test]

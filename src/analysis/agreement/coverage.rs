@@ -98,7 +98,7 @@ fn unchecked_workloads(
     }
     let for_all = reasons(record, |it| concerns_all(record, configuration, it));
     if verifier.configuration.is_some() {
-        let what = format!("its tokens in {} were not checked", unchecked.join(", "));
+        let what = format!("the tokens in {} were not checked", unchecked.join(", "));
         // A recorded reason counts the samples of all engines, so only its cause is repeated.
         const BEFORE_CAUSE: &str = " were not checked: ";
         if let [cause] = &for_all[..] {
@@ -108,7 +108,7 @@ fn unchecked_workloads(
         }
         missing.push(what);
     } else if for_all.is_empty() {
-        missing.push("its measured tokens were not checked: no verifier ran".into());
+        missing.push("the measured tokens were not checked: no verifier ran".into());
     }
     [missing, for_all].concat()
 }

@@ -371,7 +371,7 @@ fn only_an_f32_engine_can_be_the_verifier() {
     // Stored answers do not check measured tokens.
     for agreement in &found {
         assert_eq!(agreement.status, Status::Unverified);
-        assert_eq!(agreement.reasons, ["its measured tokens were not checked: no verifier ran"]);
+        assert_eq!(agreement.reasons, ["the measured tokens were not checked: no verifier ran"]);
     }
 }
 
@@ -386,7 +386,7 @@ fn reference_answers_alone_leave_measured_tokens_unverified() {
     let found = Agreement::of(&record);
     assert_eq!(found[VERIFIER].status, Status::Exact, "{:?}", found[VERIFIER]);
     assert_eq!(found[ENGINE].status, Status::Unverified);
-    assert_eq!(found[ENGINE].reasons, ["its tokens in `decode` were not checked"]);
+    assert_eq!(found[ENGINE].reasons, ["the tokens in `decode` were not checked"]);
     add_reference_tokens(&mut record, ENGINE, |_| 0.0);
     assert_eq!(engine(&record).status, Status::Exact);
 }
@@ -406,14 +406,14 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
     record.take(Entry::Sample(Box::new(sample)));
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
-    assert_eq!(found.reasons, ["its tokens in `ttft` were not checked"]);
+    assert_eq!(found.reasons, ["the tokens in `ttft` were not checked"]);
     record.take(Entry::NotChecked(NotChecked {
         model: Some("/m".into()),
         reason: "the 10 s of the check were over".into(),
         hint: Some("--budget 40s".into()),
         ..NotChecked::default()
     }));
-    let why = "its tokens in `ttft` were not checked: the 10 s of the check were over (hint: --budget 40s)";
+    let why = "the tokens in `ttft` were not checked: the 10 s of the check were over (hint: --budget 40s)";
     assert_eq!(engine(&record).reasons, [why]);
     assert_eq!(engine(&record).recorded_hint(), Some("--budget 40s"));
     add_reference_tokens(&mut record, ENGINE, |_| 6.2);

@@ -23,8 +23,8 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::analysis::agreement::UNVERIFIABLE_HINT;
-use crate::cli::PassEnvArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
+use crate::cli::{PassEnvArgs, whole_number};
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::{Device, cpu};
@@ -48,7 +48,7 @@ pub struct CheckArgs {
     #[arg(long, value_parser = Device::from_str)]
     pub device: Option<Device>,
     /// Time limit of an answer or a load, in seconds; default: 120 for an answer, 600 for a load
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = whole_number(1, u64::MAX))]
     pub timeout: Option<u64>,
     /// Print every message in both directions and the engine's stderr
     #[arg(long)]

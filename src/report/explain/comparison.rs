@@ -96,15 +96,15 @@ fn interval(part: &mut Part, comparison: &Comparison) {
     let blocks = plural(comparison.blocks, "block");
     part.say(match comparison.evidence {
         Evidence::WithinLaunch { .. } => {
-            format!("With {blocks} there is no interval: the brackets have the range over single rounds.")
+            format!("With {blocks} there is no interval: this is the range over single rounds.")
         }
         Evidence::Tentative(_) => {
             format!(
-                "The true value lies in the brackets with 95 % confidence. Over {blocks} this is tentative."
+                "The true value lies in this range with 95 % confidence. Over {blocks} this is tentative."
             )
         }
         Evidence::Firm(_) => format!(
-            "The true value lies in the brackets with 95 % confidence, over {blocks} with paired rounds."
+            "The true value lies in this range with 95 % confidence, over {blocks} with paired rounds."
         ),
     });
     if comparison.unpaired > 0 {

@@ -162,14 +162,15 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
     }
     if let Some(gaps) = &agreement.gaps {
         let bounds = agreement.bounds;
-        part.say(format!(
-            "The verifier checked {} measured tokens, each after the same text, and would give another token at {} of them.",
-            with_commas(gaps.positions),
-            with_commas(gaps.differing)
-        ));
+        let positions = with_commas(gaps.positions);
         if gaps.differing == 0 {
+            part.say(format!("The verifier gives the same token for all {positions} measured tokens that it checked, each after the same text."));
             return;
         }
+        part.say(format!(
+            "The verifier checked {positions} measured tokens, each after the same text, and gives another token in place of {} of them.",
+            with_commas(gaps.differing)
+        ));
         part.say(format!(
             "Its tokens are {} nats less likely than the verifier's on average (above {} is wrong), and at most {} (above {} is wrong).",
             two_digits(gaps.mean),

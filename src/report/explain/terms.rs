@@ -89,7 +89,10 @@ fn outputs(report: Option<&Report>) -> Part {
         (Status::Exact, format!("exact: up to {EXACT} nats, and the same tokens as the verifier.")),
         (
             Status::Agrees,
-            format!("agrees: up to {AGREES} nats, in f32 up to {}.", Precision::Full.bounds().rms),
+            format!(
+                "agrees: up to {AGREES} nats, in f32 up to {}, and less if the cost of its dtypes on this model is known.",
+                Precision::Full.bounds().rms
+            ),
         ),
         (Status::Drifts, "drifts: more, but within the bound for the precision of the engine.".into()),
         (

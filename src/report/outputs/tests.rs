@@ -96,7 +96,7 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_its_mean_comes_after_the
     let text = rendered(&record, "table", 120);
     assert!(text.contains("x*") && text.contains("*: its output is unverified"), "{text}");
     assert!(text.contains("; its output is unverified\n"), "{text}");
-    let why = "note: `reed` is unverified: its tokens in `decode` were not checked; it gave neither";
+    let why = "note: `reed` is unverified: the tokens in `decode` were not checked; it gave neither";
     assert!(text.contains(why), "{text}");
     // Two workloads, so that there is a mean.
     let more: Vec<_> = record.header.plan.cases.clone();

@@ -8,7 +8,7 @@ use crate::text::significant_digits;
 
 /// An interval whose half width is a larger share of its ratio supports two digits of the ratio, not three.
 const MAX_SHARE_OF_THREE_DIGITS: f64 = 0.005;
-/// For a ratio below 1: the smallest inverse that needs only two digits (`1.4x slower`, `0.70x`).
+/// For a ratio below 1: the smallest inverse that needs only two digits (`1.4x slower`).
 const MIN_WITH_TWO_DIGITS: f64 = 1.1;
 
 /// The scale of a unit, which is the same in every record.
@@ -25,13 +25,6 @@ pub fn number_with_unit(value: f64, unit: Unit) -> String {
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
-/// A speed-up in a narrow column, with the digits that its interval supports: `59x`, `0.70x`.
-pub fn speed_up(ratio: f64, bounds: Option<(f64, f64)>) -> String {
-    // Below 1, two digits keep the column narrow.
-    let digits = if ratio.recip() >= MIN_WITH_TWO_DIGITS { 2 } else { digits(ratio, bounds) };
-    format!("{}x", significant_digits(ratio, digits))
-}
-
 /// A speed-up with the digits that its interval supports: `59x`, `1.2x slower`. `kind` gives the word for a ratio below 1.
 pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
     let digits = digits(ratio, bounds);
@@ -43,7 +36,7 @@ pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String
     match ratio < 1.0 {
         true if is_one => format!("{inverse}x"),
         true => format!("{inverse}x {}", worse(kind)),
-        false => speed_up(ratio, bounds),
+        false => format!("{}x", significant_digits(ratio, digits)),
     }
 }
 
@@ -147,10 +140,7 @@ mod tests {
         assert_eq!(speed(0.00396, None), "250x slower");
         assert_eq!(speed(0.999, None), "1.00x");
         assert_eq!(ratio(0.5, None, MetricKind::Amount), "2.0x more");
-        assert_eq!(
-            [0.7, 0.95, 0.00396, 2.5].map(|it| speed_up(it, None)),
-            ["0.70x", "0.950x", "0.0040x", "2.50x"]
-        );
+        assert_eq!([0.95, 2.5].map(|it| speed(it, None)), ["1.05x slower", "2.50x"]);
         assert_eq!(interval(0.004, (0.002, 0.005), true), "[200, 500]");
     }
 

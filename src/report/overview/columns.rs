@@ -1,7 +1,7 @@
 //! The table of the default report: one row for each configuration, with the columns always in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::{NOT_A_QUOTIENT, scale, speed_up};
+use super::cells::{NOT_A_QUOTIENT, ratio, scale};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id};
 use crate::plan::scenario::{Kind, SCENARIOS};
@@ -275,7 +275,7 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         return Tone::Dim.of("n/a");
     };
     let compared = Compared::as_stored(pair);
-    let text = speed_up(value, compared.bounds());
+    let text = ratio(value, compared.bounds(), pair.metric.kind());
     let quotient_mark = if is_quotient(report.rows.iter(), row, value) { "" } else { NOT_A_QUOTIENT };
     let mark = format!("{quotient_mark}{}", contradicted_mark(row));
     match compared.verdict() {

@@ -85,10 +85,11 @@ impl<'a> Overview<'a> {
                 output.is_none_or(|it| it.agreement.scores.is_none() && it.agreement.gaps.is_none())
             };
             // An engine that runs no model would be the fastest. So engines without any checked output come after the other
-            // unverified ones.
+            // unverified ones, in the order of the plan.
+            let planned = |row: &Row| self.report.rows.iter().position(|it| std::ptr::eq(it, row));
             unranked.sort_by_key(|(row, why)| {
                 let is_last = *why == Unranked::Unverified && has_no_evidence(row);
-                (ORDER.iter().position(|it| it == why), is_last)
+                (ORDER.iter().position(|it| it == why), is_last.then(|| planned(row)))
             });
             let others = unranked.iter().filter(|(_, why)| *why != Unranked::Wrong);
             others.for_each(|(row, why)| add(&row.engine, Some(*why)));

@@ -86,7 +86,7 @@ fn how_sure(choice: &Choice) -> String {
     };
     let (other, blocks) = (&against.engine, plural(against.blocks, "block"));
     let (low, high) = (three_digits(against.low), three_digits(against.high));
-    let interval = format!("[{low}, {high}] times as fast as `{other}`, over {blocks}");
+    let interval = format!("between {low} and {high} times as fast as `{other}`, over {blocks}");
     if !choice.ties.is_empty() {
         let ties = quoted(&choice.ties);
         let limit = three_digits(100.0 * (MAX_TIE_RATIO - 1.0));
