@@ -19,6 +19,9 @@ pub struct ExplainArgs {
     /// An engine, a case such as `decode`, both, or a term; then a run record; default: all terms, and the latest record
     #[arg(value_name = "ENGINE|CASE|TERM|RECORD")]
     pub names: Vec<String>,
+    /// Folder of the latest record; default: ORCHESTRATE_RESULTS, else `results` of the current folder
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
     pub format: &'static Format,
@@ -26,7 +29,7 @@ pub struct ExplainArgs {
 
 pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     let (names, named) = split(&arguments.names);
-    let results = results_dir(None);
+    let results = results_dir(arguments.results.as_deref());
     let latest = if named.is_none() { record::latest_in(&results)? } else { None };
     let Some(path) = named.clone().or(latest) else {
         // A term needs no record.
@@ -36,8 +39,11 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     };
     let record = record::read(&path)?;
     // The proposed commands are about the same record.
-    let argument =
-        named.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.display().to_string()])));
+    let is_latest_of_usual_folder = named.is_none() && arguments.results.is_none();
+    let argument = match is_latest_of_usual_folder {
+        true => String::new(),
+        false => format!(" {}", pasteable(&[path.display().to_string()])),
+    };
     let with_record = |error: String| if error.contains("\nhint: ") { error + &argument } else { error };
     let explained = explanation(&record, names);
     let explained = explained.or_else(|error| explain_term(names).ok_or(error));

@@ -73,6 +73,9 @@ pub struct CompareArgs {
     pub base: String,
     /// Later side: a run record, or a baseline by name; default: the latest record in the folder for records
     pub new: Option<String>,
+    /// Folder of the latest record; default: ORCHESTRATE_RESULTS, else `results` of the current folder
+    #[arg(long, value_name = "DIR", conflicts_with = "new")]
+    pub results: Option<PathBuf>,
     #[command(flatten)]
     pub judge: JudgeArgs,
     /// Output format
@@ -85,7 +88,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     let (base, base_notices) = read(&arguments.base)?;
     let new_name = match &arguments.new {
         Some(name) => name.clone(),
-        None => latest_record(&results_dir(None))?.display().to_string(),
+        None => latest_record(&results_dir(arguments.results.as_deref()))?.display().to_string(),
     };
     let (new, new_notices) = read(&new_name)?;
     let judgement = judge(&base, &new, thresholds, arguments.judge.force);

@@ -14,6 +14,9 @@ use crate::shell::pasteable;
 /// The name of the embedded model.
 const DEFAULT_MODEL: &str = "embedded";
 
+/// The largest width of a list of engines after `-e`, in columns.
+const MAX_LIST_WIDTH: usize = 60;
+
 impl Plan {
     /// The options that select these cases again, quoted for a shell. Settings with their default values are left out, except
     /// the threads. The options select a cross product, so they may select more cases than these.
@@ -23,9 +26,17 @@ impl Plan {
         let rows = distinct(cases.iter().map(|case| case.configuration));
         let rows: Vec<&Configuration> = rows.into_iter().map(|row| &self.configurations[row]).collect();
         let mut words = Vec::new();
-        for engine in distinct(rows.iter().map(|row| row.engine_argument())) {
-            words.push(format!("-e {engine}"));
+        let engines = distinct(rows.iter().map(|row| row.engine_argument()));
+        let mut lists: Vec<String> = Vec::new();
+        for engine in engines {
+            // A path may have a comma or a quote, so it needs an option of its own. A line of text can end only after a list.
+            let is_name = |text: &str| !text.contains(['/', '\'']);
+            match lists.last_mut().filter(|it| is_name(it) && is_name(&engine)) {
+                Some(list) if list.len() + engine.len() < MAX_LIST_WIDTH => *list += &format!(",{engine}"),
+                _ => lists.push(engine),
+            }
         }
+        words.extend(lists.iter().map(|list| format!("-e {list}")));
         words.extend(model_arguments(&rows));
         words.extend(workload_arguments(&cases));
         let listed = |values: Vec<String>| pasteable(&[values.join(",")]);

@@ -62,7 +62,36 @@ pub fn check(
     if !one_fits && !refused.is_empty() {
         bail!(Usage(refusal(selection, &refused, &limits)));
     }
+    check_values(selection, &limits)
+}
+
+/// Refuses a value of an option that is too large for every model, whatever the other axes are. Some scenarios do not use the
+/// option, so they may fit.
+fn check_values(selection: &Selection, limits: &[(&Model, ContextLimit)]) -> Result<()> {
+    let contexts: Option<Vec<u32>> = limits.iter().map(|(_, limit)| limit.tokens).collect();
+    let Some(context) = contexts.and_then(|contexts| contexts.into_iter().max()) else { return Ok(()) };
+    let axes = &selection.axes;
+    let options = [
+        ("--prompt-tokens", &axes.prompt_tokens),
+        ("--new-tokens", &axes.new_tokens),
+        ("--depth", &axes.depth),
+    ];
+    for (option, values) in options {
+        // A request has at least one token of the prompt and one new token.
+        if let Some(value) = values.iter().find(|value| **value >= context) {
+            let (models, room) = (model_names(limits), context.saturating_sub(1));
+            bail!(Usage(format!(
+                "{option} {value} exceeds the context of {models}, {} tokens\nhint: at most {option} {room}",
+                with_commas(context as usize)
+            )));
+        }
+    }
     Ok(())
+}
+
+fn model_names(limits: &[(&Model, ContextLimit)]) -> String {
+    let models: Vec<_> = limits.iter().map(|(model, _)| format!("`{}`", model.name)).collect();
+    models.join(" and of ")
 }
 
 fn refusal(
@@ -70,8 +99,7 @@ fn refusal(
     refused: &[(Workload, String)],
     limits: &[(&Model, ContextLimit)],
 ) -> String {
-    let models: Vec<_> = limits.iter().map(|(model, _)| format!("`{}`", model.name)).collect();
-    let models = models.join(" and of ");
+    let models = model_names(limits);
     let lines: Vec<_> =
         refused.iter().map(|(workload, excess)| format!("`{}`: {excess}", workload.label)).collect();
     // The number of new tokens for which the longest selected prompt leaves room. Prompts that never fit do not count.

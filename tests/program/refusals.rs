@@ -212,6 +212,10 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
         let expected = format!("error: {message}\nhint: {hint}\n");
         assert_refused(&scratch, &[&["-e", "narrow"], arguments].concat(), &expected);
     }
+    // `load` does not use the option, so it fits.
+    let message = "error: --prompt-tokens 9999 exceeds the context of `embedded`, 2,048 tokens\n";
+    let expected = format!("{message}hint: at most --prompt-tokens 2047\n");
+    assert_refused(&scratch, &["-e", "narrow", "--prompt-tokens", "128,9999"], &expected);
     let all = run(&scratch, &["-e", "narrow", "--new-tokens", "2040"]).exits_with(2);
     all.assert_stderr(&["`load`: 16 prompt tokens", "`prefill`: 1,024 prompt tokens", "--new-tokens 1024"]);
 }

@@ -1,6 +1,7 @@
 //! The warnings above the table of the default report, the explanations of its marks below, and the next commands. The full
 //! report has every warning and note; `orchestrate explain` has the reasons.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::best;
@@ -201,7 +202,13 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     let has_mark = |mark: &str| last_cells.iter().any(|cell| cell.contains(mark));
     let mut notes = Vec::new();
     if last_cells.iter().any(|cell| cell.starts_with("ref") || cell.contains('x')) {
-        notes.push(format!("vs ref: speed-up over `{}`", report.reference));
+        let references: BTreeSet<&String> =
+            report.rows.iter().filter(|row| row.is_reference()).map(|row| &row.engine.label).collect();
+        let settings = match references.len() {
+            0 | 1 => "",
+            _ => " with the most equal settings (model, device, threads, dtype)",
+        };
+        notes.push(format!("vs ref: speed-up over `{}`{settings}", report.reference));
     }
     if has_mark(NOT_A_QUOTIENT) || is_marked_above {
         let why =
