@@ -35,7 +35,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::cli::exit_code::EXIT_CODES;
+use crate::cli::exit_code::{EXIT_CODES, USAGE};
 use crate::cli::{RunArgs, VerbosityArgs};
 
 /// Each entry is a variant of `Command`, with its help, its arguments and its call.
@@ -112,13 +112,29 @@ commands! {
     Keeper(arguments: internal::KeeperArgs) => internal::keeper(&arguments),
 }
 
+/// The answer to a command line without arguments. The whole help has more than a hundred lines.
+const FIRST_STEPS: &str = "\
+Measures LLM inference engines: all get the same requests, their output is checked,
+and each difference between them gets a verdict.
+
+  orchestrate -e lmrs --quick     measure one engine, in seconds
+  orchestrate --all               measure every engine that can run here
+  orchestrate -e ./my-engine      measure any program that speaks the protocol
+  orchestrate report              show the latest results again
+  orchestrate explain lmrs        why an engine has its verdict or a warning
+  orchestrate recommend           the engine to use on this machine
+  orchestrate engines             the known engines, and whether they can run
+
+All commands and options: orchestrate -h
+One command, in detail:   orchestrate COMMAND --help
+";
+
 /// Measures LLM inference engines: programs that read JSON requests on stdin and write JSON answers with times on stdout.
 #[derive(Debug, Parser)]
 #[command(
     version = version::short(),
     long_version = version::long(),
     args_conflicts_with_subcommands = true,
-    arg_required_else_help = true,
     after_help = EXIT_CODES,
     max_term_width = 100
 )]
@@ -135,9 +151,13 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. `-q`, `-v` and `--color` may precede a subcommand, where clap refuses the options of a run.
+    /// Reads the command line. Without arguments, prints the first steps. `-q`, `-v` and `--color` may precede a subcommand, where clap refuses the options of a run.
     pub fn of_command_line() -> Self {
         let mut words: Vec<OsString> = std::env::args_os().collect();
+        if words.len() < 2 {
+            eprint!("{FIRST_STEPS}");
+            std::process::exit(USAGE.into());
+        }
         let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);
         let mut flags = 0;
         while let Some(word) = words.get(flags + 1) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::cli::{Verbosity, verbosity};
-use crate::commands::output::{WIDTH, size_of};
+use crate::commands::output::{WIDTH, has_one_stream, size_of};
 use crate::engines::setup::SetUpEvent;
 use crate::record::RunRecord;
 use crate::run::Event;
@@ -98,10 +98,13 @@ impl<'a> Progress<'a> {
         let is_sample = matches!(event, Event::Sampled { .. });
         let is_finished = matches!(event, Event::RunFinished { .. });
         let mut lines = self.state.take(&event, &facts);
-        let is_quiet = verbosity() == Verbosity::Quiet && self.report.is_some();
+        let is_warning_in_log = matches!(event, Event::Warned(_)) && self.display == Display::Log;
+        let has_report = self.report.is_some();
+        let is_only_in_report =
+            has_report && (verbosity() == Verbosity::Quiet || is_warning_in_log && has_one_stream());
         lines.retain(|line| {
             let is_in_report = line.shown_in == ShownIn::UntilReport;
-            !is_in_report || !is_quiet && self.printed.insert(line.text.clone())
+            !is_in_report || !is_only_in_report && self.printed.insert(line.text.clone())
         });
         if !is_printed(&event, verbosity()) {
             return;
