@@ -1,5 +1,5 @@
-//! Embeds the manifests of the engines in the tree, so that an installed `orchestrate` knows them without a checkout. Sets the
-//! variables of `src/commands/version.rs`.
+//! Embeds the manifests of the engines in the tree, and the files that they name, so that an installed `orchestrate` knows them
+//! without a checkout. Sets the variables that `src/commands/version.rs` reads.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

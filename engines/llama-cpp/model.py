@@ -1,4 +1,5 @@
-"""A loaded model: generates tokens one at a time, scores ids, converts texts, and reports the configuration in effect."""
+"""A loaded model: generates one token of each sequence at a time, scores ids, converts texts, and reports the configuration in
+effect."""
 
 import os
 
@@ -40,7 +41,7 @@ class LlamaModel(Model):
         name, sampler = self._weights.file.name, Sampler(job.sampling)
 
         def choose(logits, sequence):
-            # Among equal logits `argmax` takes the first, which is the lowest id. It takes NaN before every number.
+            # Among equal logits `argmax` takes the first, which is the lowest id. If a logit is NaN, `argmax` takes it.
             largest = int(logits.argmax())
             check_logit(logits[largest], name)
             return largest if job.sampling is None else sampler.pick(logits.tolist(), sequence)

@@ -35,7 +35,7 @@ pub struct Architecture {
     /// `model_type` in config.json, `general.architecture` in GGUF.
     pub name: &'static str,
     pub safetensors: FromSafetensors,
-    /// `None` if candle loads no GGUF of this architecture in llama.cpp's layout, or computes it wrongly.
+    /// `None` if candle has no model for GGUF files of this name. Mistral's GGUF files have the name `llama`.
     pub gguf: Option<FromGguf>,
 }
 

@@ -108,7 +108,7 @@ const THREAD_VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 static POOL_THREADS: OnceLock<u32> = OnceLock::new();
 
 /// Sizes the pools at the first load, and returns the number in effect. With `None` candle decides: the environment's
-/// number, else one thread for each physical core, or for each fast core if the cores differ.
+/// number, else one thread for each physical core, or for each fast core if the cores differ in speed.
 ///
 /// A pool takes its size from the environment at first use and keeps it, so a later load with another number is refused. The
 /// first variable is set even if candle decides, because candle would otherwise read `/proc/cpuinfo` at every matrix product.

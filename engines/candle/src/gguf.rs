@@ -25,7 +25,7 @@ pub struct Loader {
     pub build: fn(Source) -> Built,
 }
 
-/// An open file after its header, with the settings of the load.
+/// An open file whose header was read, with the settings of the load.
 pub struct Source<'a> {
     pub content: Content,
     pub reader: BufReader<File>,

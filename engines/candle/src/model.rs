@@ -1,4 +1,4 @@
-//! A loaded model: generation and scoring, as in candle's examples. With the KV cache, `generate` feeds a prompt in one
+//! A loaded model: it generates as candle's examples do, and it scores. With the KV cache, `generate` feeds a prompt in one
 //! call, then each new id alone.
 
 use candle_core::{DType, Device, Result as CandleResult, Tensor};

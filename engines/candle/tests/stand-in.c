@@ -1,8 +1,11 @@
 /* The functions of CUDA's driver, cuBLAS and cuRAND that candle calls for a llama, without a GPU. Memory is host memory,
- * and copies are executed. Kernels and products are counted and not computed, so every logit is zero. tests/cuda.rs adds a
- * refusing function for every other name that the program links. Environment variables: STAND_IN_GPUS (the number of GPUs),
- * STAND_IN_CAPABILITY (90), STAND_IN_FREE (stated free bytes), STAND_IN_AVAILABLE (bytes that can be allocated),
- * STAND_IN_COUNTS (a file, written at the end). */
+ * and copies are executed. Kernels and products are counted and not computed, so every logit is zero. For every other function
+ * of these libraries that the program links, tests/cuda.rs adds one that returns an error. Environment variables:
+ * STAND_IN_GPUS: the number of GPUs; 1 by default.
+ * STAND_IN_CAPABILITY: the compute capability without its point; 90 by default.
+ * STAND_IN_FREE: the free bytes that the driver states before the first allocation; 80 GB by default.
+ * STAND_IN_AVAILABLE: the bytes that can be allocated; no limit by default.
+ * STAND_IN_COUNTS: the file for the counts, written at the end; none by default. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -73,8 +73,9 @@ class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
     An engine that advances several requests at once (as many as its capability `concurrency` at most) implements three more
-    methods. `admit(slot, job)` takes an iteration of a request. `step(tokens)` advances every sequence that is not done by a
-    token with `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes the iteration.
+    methods. `admit(slot, job)` takes an iteration of a request. `step(tokens)` advances the sequences that are not done, usually
+    by one token each, with `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes the
+    iteration.
     """
 
     def facts(self):

@@ -1,4 +1,4 @@
-"""Takes requests in their order, answers each once, and converts errors to failures.
+"""Takes requests in their order, answers each once (a `cancel` has no answer), and converts errors to failures.
 
 One thread answers all requests. Lines and their timestamps come through a queue. After every token, or every step of
 overlapping requests, the thread checks the queue, so that a `cancel` has an effect. This module uses no file descriptor
@@ -26,8 +26,8 @@ MAX_WAITING_LINES = 1024
 
 
 class Conversation:
-    """Answers the requests of an inbox, whose items are `(read_ns, frame)`: the time at which a line was read, and the line
-    as `Framer` returns it. `serve` connects the conversation to stdin and stdout."""
+    """Answers the requests of an inbox. Its items are `(read_ns, frame)`: the time at which a line was read, and the line as
+    `Framer` returns it. The last item is END. `serve` connects the conversation to stdin and stdout."""
 
     def __init__(self, engine, inbox, write, environment=os.environ, stderr=sys.stderr, clock=time.perf_counter_ns):
         self._engine, self._inbox, self._write_line, self._stderr = engine, inbox, write, stderr
@@ -151,8 +151,8 @@ class Conversation:
         return {"load_ns": self._clock() - began_ns, "phases": phases.times, **self.facts}
 
     def _ensure_loaded(self):
-        """Loads the model of `ORCHESTRATE_MODEL` if nothing is loaded and no `load` came before. Returns the fields of `loaded`, or
-        None if a model was loaded already."""
+        """Loads the model of `ORCHESTRATE_MODEL` if no model is loaded and no `load` has failed. Returns the fields of `loaded`,
+        or None if a model was loaded already."""
         if self._model is not None:
             return None
         if self._load_failure is not None:
@@ -200,9 +200,9 @@ class Conversation:
     # Overlapping requests: admitted when a slot is free, advanced together, answered when they are done.
 
     def _may_start(self, request):
-        """Whether a request may start. While others run, only a request that may overlap starts. A request that may not
-        overlap waits, and all requests behind it wait too. A request that opens the tokenizer may not overlap, because
-        the time to open it would count in the times of the running requests."""
+        """Whether a request may start. While others run, only a request that may overlap starts; an invalid line is answered
+        at once. A request that may not overlap waits, and all requests behind it wait too. A request that opens the tokenizer
+        may not overlap, because the time to open it would count in the times of the running requests."""
         if not self._slots or isinstance(request, Failed):
             return True
         has_free_slot = len(self._slots) < self.capabilities()["concurrency"]

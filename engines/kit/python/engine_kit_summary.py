@@ -9,7 +9,8 @@ import math
 
 
 def summarise(iterations):
-    """The summary, with the same fields as in the Rust kit. Medians are over all sequences of all iterations; null means unknown."""
+    """The summary, with the same fields as in the Rust kit. Percentiles are over all sequences of all iterations; None means
+    unknown."""
     sequences = [(iteration["start_ns"], sequence) for iteration in iterations for sequence in iteration["sequences"]]
     ttft_ms, prefill_tokens_per_s, decode_tokens_per_s = [], [], []
     for start_ns, sequence in sequences:

@@ -1,4 +1,4 @@
-"""The objects that the kit gives an engine: the job, the receiver of tokens, the timer of a load, and a plain sampler.
+"""The kit's objects for an engine: the job, the receiver of tokens, the timer of a load, and a plain sampler.
 
 This code runs inside the measured time, so it does as little as possible.
 """

@@ -1,7 +1,7 @@
-"""Converts lines to requests: framing, parsing, and the refusals of invalid lines.
+"""Converts lines to requests: framing, parsing, and the refusals of invalid lines. Converts messages to lines.
 
 This is the Python counterpart of the crate `protocol`. For the lines in `protocol/golden/refused.json`, both have the same
-messages. An invalid line raises a `Failed` with the error and its position.
+messages. An invalid line raises a `Failed` with the error. It has a position if the syntax is wrong or a value cannot be read.
 """
 
 import json

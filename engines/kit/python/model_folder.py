@@ -120,7 +120,7 @@ def read_tensors(files):
 
 def refuse_second_output_matrix(folder):
     """Refuses a checkpoint with an output matrix that differs from the embedding, for a model whose config ties the two:
-    programs do not agree on the matrix to use. Without a difference the checkpoint has the embedding twice."""
+    programs do not agree on the matrix to use. If the two are equal, the checkpoint has the embedding twice, and is accepted."""
     tensors = read_tensors(folder.weights)
     output = tensors.get("lm_head.weight")
     name = next((name for name in EMBEDDINGS if name in tensors), None)

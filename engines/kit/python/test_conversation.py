@@ -27,7 +27,7 @@ MODEL = {"ORCHESTRATE_MODEL": "."}
 LOAD = {"type": "load", "model": "."}
 
 
-class TestConversation:
+class InMemoryConversation:
     """A conversation with an engine, without a process."""
 
     def __init__(self, engine=None, environment=MODEL, after_write=None, clock=time.perf_counter_ns):
@@ -57,7 +57,7 @@ class TestConversation:
 
 
 def converse(*lines, engine=None, environment=MODEL):
-    return TestConversation(engine, environment).run(*lines)
+    return InMemoryConversation(engine, environment).run(*lines)
 
 
 def score_with_most_likely(model, ids):
@@ -180,13 +180,13 @@ class GenerateRequests(unittest.TestCase):
             last = iteration["end_ns"]
 
     def test_a_request_without_a_type_gets_a_summary_on_stderr(self):
-        conversation = TestConversation()
+        conversation = InMemoryConversation()
         (answer,) = conversation.run({"prompt": "ab", "iterations": 50, "max_new_tokens": 4})
         self.assertEqual(list(answer)[-1], "summary")
         self.assertEqual((answer["summary"]["iterations"], answer["summary"]["output_tokens"]), (50, 200))
         self.assertTrue(answer["summary"]["text"].startswith("50 iterations, 200 tokens; first token "))
         self.assertIn('wrote: "cdef"', conversation.summaries.getvalue())
-        conversation = TestConversation()
+        conversation = InMemoryConversation()
         conversation.run({"type": "generate", "prompt": "ab"})
         self.assertEqual(conversation.summaries.getvalue(), "")
 
@@ -272,7 +272,7 @@ class GenerateRequests(unittest.TestCase):
             self.assertTrue(failed["message"].startswith(message), failed)
 
     def test_an_unsupported_request_is_refused_without_a_load(self):
-        conversation = TestConversation(engine=ToyEngine(stream=False), environment={"ORCHESTRATE_MODEL": "/no/such/model"})
+        conversation = InMemoryConversation(engine=ToyEngine(stream=False), environment={"ORCHESTRATE_MODEL": "/no/such/model"})
         failed, not_loaded = conversation.run({"prompt": "a", "stream": True}, {"prompt": "a"})
         self.assertEqual((failed["kind"], not_loaded["kind"]), ("unsupported", "model"))
 
@@ -313,7 +313,7 @@ class Failures(unittest.TestCase):
             (PUSHES_AFTER_END, "internal", "the engine returned a token for sequence 0 after it was done"),
             (EXITS, "internal", "the engine raised SystemExit: 3"),
         ]:
-            conversation = TestConversation()
+            conversation = InMemoryConversation()
             failed, answer = conversation.run({"id": 1, "prompt_ids": [prompt_start, 9]}, {"id": 2, "prompt_ids": [9]})
             self.assertEqual((failed["kind"], failed["message"], failed["id"]), (kind, message, 1))
             self.assertEqual((answer["type"], answer["id"]), ("generated", 2))
@@ -353,7 +353,7 @@ class Failures(unittest.TestCase):
             raise BrokenPipeError(32, "broken pipe")
 
         with self.assertRaises(OutputClosed):
-            TestConversation(after_write=close_pipe).run({"type": "facts"}, {"type": "facts"})
+            InMemoryConversation(after_write=close_pipe).run({"type": "facts"}, {"type": "facts"})
 
 
 class EndOfInput(unittest.TestCase):
@@ -361,7 +361,7 @@ class EndOfInput(unittest.TestCase):
         answer, bye = converse({"prompt": "a"}, {"type": "shutdown"}, {"prompt": "a"})
         self.assertEqual((answer["type"], bye), ("generated", {"type": "bye"}))
 
-    def test_queued_requests_are_answered_before_the_end_of_the_input(self):
+    def test_requests_before_the_end_of_the_input_are_all_answered(self):
         self.assertEqual(len(converse(*[{"prompt": "a"}] * 5)), 5)
 
 
@@ -372,7 +372,7 @@ def cancel_after(count):
 
 class Cancels(unittest.TestCase):
     def test_a_cancel_stops_a_running_request_at_its_next_token(self):
-        conversation = TestConversation(after_write=cancel_after(3))
+        conversation = InMemoryConversation(after_write=cancel_after(3))
         *tokens, answer = conversation.run(
             {"id": 1, "prompt_ids": [9], "max_new_tokens": 20, "iterations": 9, "stream": True}
         )
@@ -465,7 +465,7 @@ class OverlappingRequests(unittest.TestCase):
         self.assertEqual((after["id"], after["type"]), (2, "generated"))
 
     def test_a_cancel_frees_the_slot(self):
-        conversation = TestConversation(SlotsEngine(), after_write=cancel_after(2))
+        conversation = InMemoryConversation(SlotsEngine(), after_write=cancel_after(2))
         *_, cancelled, other = conversation.run(
             {"id": 1, "prompt_ids": [9], "stream": True, "iterations": 3}, {"id": 2, "prompt_ids": [50]}
         )
@@ -476,7 +476,7 @@ class OverlappingRequests(unittest.TestCase):
 class RequestClock(unittest.TestCase):
     def test_the_time_of_a_request_includes_its_wait_for_another_request(self):
         ticks = iter(range(0, 10**9, 10))
-        conversation = TestConversation(clock=lambda: next(ticks))
+        conversation = InMemoryConversation(clock=lambda: next(ticks))
         for _ in range(2):
             conversation.inbox.put((-1000, b'{"prompt_ids":[9],"max_new_tokens":2}'))
         first, second = (answer["iterations"][0] for answer in conversation.run())

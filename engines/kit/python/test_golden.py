@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 from engine_kit_wire import Failed, parse_request
-from test_conversation import TestConversation
+from test_conversation import InMemoryConversation
 from toy_engine import FAILS
 
 GOLDEN = Path(__file__).resolve().parents[3] / "protocol" / "golden"
@@ -33,7 +33,7 @@ def golden(direction):
 
 def sent_messages():
     """Messages of all types, among them a `generated` with the field `loaded`."""
-    return TestConversation().run(*REQUESTS) + TestConversation().run({"prompt": "Once", "warmup": 1})
+    return InMemoryConversation().run(*REQUESTS) + InMemoryConversation().run({"prompt": "Once", "warmup": 1})
 
 
 class GoldenFiles(unittest.TestCase):

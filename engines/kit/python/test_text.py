@@ -3,7 +3,7 @@
 import unittest
 
 from engine_kit import Failed
-from test_conversation import LOAD, TestConversation, ids
+from test_conversation import LOAD, InMemoryConversation, ids
 from toy_engine import SlotsEngine, SlotsModel
 
 # Opening the tokenizer advances the clock of a test by this time. Each call of the clock advances it by one nanosecond.
@@ -57,7 +57,7 @@ class LazyModel(SlotsModel):
 def converse(*lines, broken=False):
     """The answers and the engine."""
     clock = Clock()
-    conversation = TestConversation(LazyEngine(clock, broken), clock=clock)
+    conversation = InMemoryConversation(LazyEngine(clock, broken), clock=clock)
     return conversation.run(*lines), conversation.engine
 
 
@@ -148,7 +148,7 @@ class AnswersInText(unittest.TestCase):
 
     def test_the_summary_has_text_only_if_the_prompt_was_text(self):
         for request, has_text in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
-            conversation = TestConversation()
+            conversation = InMemoryConversation()
             conversation.run(request)
             self.assertEqual("wrote: " in conversation.summaries.getvalue(), has_text)
 

@@ -46,16 +46,16 @@ pub trait Model {
     }
 }
 
-/// Overlapping requests: the kit admits a request before any step, and each step advances every admitted request. A request
-/// with several iterations is admitted once for each.
+/// Overlapping requests: the kit may admit further requests between two steps, and a step advances the admitted requests
+/// together. A request with several iterations is admitted once for each iteration.
 pub trait Slots {
     /// Admits a request under `slot`, a number below `concurrency`. The slot stays taken until `leave`; after an `Err` it is
     /// free.
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed>;
 
-    /// Advances every sequence that is not done by one token: `tokens[slot].push(sequence, id)`. The first step after
-    /// `admit` includes the prefill. `tokens` is `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of
-    /// them.
+    /// Advances the sequences that are not done, usually by one token each: `tokens[slot].push(sequence, id)`. The prefill is a
+    /// part of the first steps after `admit`. A step may give a sequence no token or several. `tokens` is `None` for free
+    /// slots. `Tokens::fail` fails one request; an `Err` fails all of them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
     /// Removes a request that is done, cancelled or failed. The kit calls `leave` once after each successful `admit`, unless a

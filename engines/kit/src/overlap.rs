@@ -81,7 +81,7 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// Begins the next iteration of a request in a slot. After the last iteration, it answers the request.
+    /// Begins the next iteration of a request in a slot. If no iteration is left, this answers the request.
     fn begin(&mut self, slot: usize, run: RunningGenerate) {
         if run.is_over() {
             let id = run.id().cloned();
@@ -104,7 +104,7 @@ impl<E: Engine> Server<E> {
         Ok(tokens)
     }
 
-    /// Advances every admitted request, and answers the requests that are done.
+    /// Advances the admitted requests, and answers those that are done.
     pub(crate) fn step(&mut self) {
         self.end_finished();
         if !self.overlap.is_active() {

@@ -168,7 +168,7 @@ fn exit_code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// Answers every request with the same failure, so that the engine's row in a table shows the reason.
+/// Answers every request except `shutdown` with the same failure, so that the engine's row in a table shows the reason.
 fn fail_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
     while let Some(queued_line) = inbox.next() {
         let failed = match queued_line.line {

@@ -180,7 +180,7 @@ impl<E: Engine> Server<E> {
         Ok(loaded)
     }
 
-    /// Loads the model of `ORCHESTRATE_MODEL` if nothing is loaded and no `load` came before.
+    /// Loads the model of `ORCHESTRATE_MODEL`, or the embedded model, if no model is loaded and no `load` came before.
     fn ensure_loaded(&mut self) -> Result<Option<Loaded>, CallError> {
         match (&self.loaded_model, &self.no_model_reason) {
             (Some(_), _) => Ok(None),

@@ -4,7 +4,8 @@
 use protocol::{Iteration, Sequence};
 use serde_json::{Value, json};
 
-/// The summary of a `generated`, which is the last field of its line. Medians are over all sequences of all iterations.
+/// The summary of a `generated` message. It is the last field of the message's line. Percentiles are over all sequences of all
+/// iterations.
 pub fn summarise(iterations: &[Iteration]) -> Value {
     let sequences = || iterations.iter().flat_map(|i| i.sequences.iter().map(move |s| (i.start_ns, s)));
     let first_ms = sorted(sequences().filter_map(|(start, s)| Some(first_ns(start, s)? as f64 / 1e6)));

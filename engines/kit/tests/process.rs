@@ -1,4 +1,4 @@
-//! `serve` and `python::host` as processes: this program starts itself as an engine and talks to it through real pipes.
+//! Tests `serve` and `python::host` as processes: this program starts itself as an engine and talks to it through real pipes.
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests panic and print")]
 
 mod toy;

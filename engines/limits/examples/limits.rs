@@ -25,9 +25,9 @@ fn main() -> Result<(), String> {
     let (mut mib, mut ms, mut threads) = (1024, 4000, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
+        let parse = |text: &str| text.parse::<u64>().map_err(|error| format!("`{text}`: {error}"));
         let number = |text: Option<String>| {
-            let text = text.unwrap_or_default();
-            text.parse::<u64>().map_err(|error| format!("`{text}` after `{argument}`: {error}"))
+            parse(&text.unwrap_or_default()).map_err(|error| format!("{argument} {error}"))
         };
         match argument.as_str() {
             "--help" | "-h" => {
@@ -38,7 +38,7 @@ fn main() -> Result<(), String> {
             "--ms" => ms = number(arguments.next())?,
             "--sustained" => {
                 let time = Duration::from_millis(number(arguments.next())?);
-                let selected = arguments.next().map(|streams| number(Some(streams))).transpose()?;
+                let selected = arguments.next().map(|streams| parse(&streams)).transpose()?;
                 let is_selected = |streams: &u32| selected.is_none_or(|it| it == u64::from(*streams));
                 for streams in STREAMS.into_iter().filter(is_selected) {
                     let rate = sustained(mib.saturating_mul(1 << 20), streams, time).unwrap_or(0.0);
@@ -46,7 +46,7 @@ fn main() -> Result<(), String> {
                 }
                 return Ok(());
             }
-            _ => threads.push(u32::try_from(number(Some(argument.clone()))?).unwrap_or(u32::MAX)),
+            _ => threads.push(u32::try_from(parse(&argument)?).unwrap_or(u32::MAX)),
         }
     }
     if threads.is_empty() {

@@ -16,7 +16,7 @@ const END_OF_PASSES: usize = usize::MAX;
 
 /// The nanoseconds of the fastest pass of each of `settings` settings, from the first thread's start to the last thread's end.
 /// Settings take turns until the budget is over. Every thread calls `prepare(thread)` once, and then `work(state, setting)` in
-/// each pass. `None` if a thread cannot be started or the clock is too coarse.
+/// each pass. `None` without processors or settings, if a thread cannot be started, or if the clock is too coarse.
 pub fn fastest_passes<S>(
     processors: &[usize],
     settings: usize,
@@ -70,7 +70,7 @@ pub fn fastest_passes<S>(
                 Err(_) => shared.is_cancelled.store(true, Ordering::Relaxed),
             }
         }
-        // The first thread has the times.
+        // Only the first thread has computed the times.
         let mut results = team.into_iter().map(|handle| handle.join().ok().flatten());
         results.next().flatten()
     });
@@ -153,8 +153,9 @@ impl Shared {
     }
 }
 
-/// Selects `count` processors of `cores_first`, which begins with `one_per_core`. Few threads are at equal distances among the
-/// cores, because neighbours may share caches and memory channels; on an idle machine, a scheduler does the same.
+/// Selects `count` processors of `cores_first`, which begins with `one_per_core`. If there are more cores than threads, the
+/// threads are at equal distances among the cores, because neighbours may share caches and memory channels. On an idle machine,
+/// a scheduler does the same.
 pub fn spread(cores_first: &[usize], one_per_core: &[usize], count: usize) -> Vec<usize> {
     if count > one_per_core.len() {
         return cores_first.iter().copied().take(count).collect();
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn few_threads_are_spread_over_all_cores() {
+    fn fewer_threads_than_cores_are_spread_over_all_cores() {
         let cores_first = [0, 1, 2, 3, 4, 5, 6, 7];
         assert_eq!(spread(&cores_first, &cores_first, 2), [0, 4]);
         assert_eq!(spread(&cores_first, &[0, 1, 2, 3], 2), [0, 2], "processors 0 and 4 are of one core");

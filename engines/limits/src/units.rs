@@ -77,7 +77,7 @@ fn all_units() -> Vec<Unit> {
     units
 }
 
-/// The sums of `PORTABLE_F32`: several vectors.
+/// The number of sums of `PORTABLE_F32`. They fill several vectors.
 const PORTABLE_LANES: usize = 64;
 
 /// A multiplication and an addition in plain Rust, which the compiler does not fuse.

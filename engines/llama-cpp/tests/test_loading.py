@@ -61,7 +61,7 @@ class Loads(unittest.TestCase):
         for options in ({"attention": "plain"}, {"attention": "fused"}, {"kv": "bf16"}, {"repack": "false"}):
             self.assertEqual(len(generate(load_model(gguf_file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 
-    def test_the_reported_dtype_is_that_of_most_weights_and_not_the_file_type_in_the_header(self):
+    def test_the_reported_dtype_is_that_of_most_bytes_and_not_the_file_type_in_the_header(self):
         content, file_type = gguf_file("f16").read_bytes(), b"general.file_type" + struct.pack("<I", 4)
         at = content.index(file_type) + len(file_type)
         self.assertEqual(content[at], 1)

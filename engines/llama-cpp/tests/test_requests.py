@@ -12,7 +12,7 @@ import context
 from engine_kit import Failed, Sampler
 
 IDS = [0, 17, 42, 9]
-# A batch of different lengths.
+# A batch of prompts of different lengths.
 RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
 # Longer than a pass of 512 tokens.
 LONG = [(7 * index * index + 3 * index) % 2000 for index in range(700)]
@@ -24,12 +24,12 @@ class Requests(unittest.TestCase):
         cls.model = load_model(options=EXACT_OPTIONS)
 
     def logits(self, ids):
-        """The logits after the last of these ids, by one pass."""
+        """The logits after the last of these ids, by one call of `fill`."""
         (logits,) = self.model._contexts.empty_context(1, len(ids)).fill([ids])
         return logits.copy()
 
     def greedy_without_cache(self, prompt, new_tokens):
-        """The greedy ids, with a pass over the whole sequence for each."""
+        """The greedy ids. Each is computed from the whole sequence before it."""
         ids = list(prompt)
         for _ in range(new_tokens):
             ids.append(int(self.logits(ids).argmax()))

@@ -1,5 +1,5 @@
-//! Products of many tokens with panels: integers against bf16 after widening. The time is the CPU time of the slowest
-//! thread. `lmrs-bench` measures the time of each kernel.
+//! Compares two kernels for products of many tokens with panels: integers, and bf16 after widening. The time is the CPU time
+//! of the slowest thread; `lmrs-bench` measures wall time.
 //!
 //! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`: by default 512, 2, the best.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
@@ -104,7 +104,6 @@ fn pack_input(level: Level, tokens: usize, inputs: usize) -> Option<TileInput> {
     Some(packed)
 }
 
-/// Gives each thread its part of the panels. Returns the CPU time of the slowest thread in nanoseconds.
 fn integers_ns(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut Rows) -> f64 {
     slowest_ns(threads, matrix, out, |panels, out| multiply(level, matrix, panels, input, out))
 }
@@ -113,6 +112,7 @@ fn widened_ns(threads: usize, level: Level, matrix: &Matrix, packed: &TileInput,
     slowest_ns(threads, matrix, out, |_, out| rows::tile(level, matrix, packed, out))
 }
 
+/// Gives each thread its part of the panels. Returns the CPU time of the slowest thread in nanoseconds.
 fn slowest_ns(
     threads: usize,
     matrix: &Matrix,

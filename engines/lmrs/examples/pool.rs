@@ -1,4 +1,4 @@
-//! The cost of distributing work: `cargo run --release -p lmrs --example pool`.
+//! Measures the cost of distributing work to the threads of a pool: `cargo run --release -p lmrs --example pool`.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its result")]
 
@@ -9,7 +9,7 @@ use lmrs::pool::Pool;
 
 fn main() {
     for threads in [1, 2, 4, 8] {
-        // Each pool is dropped before the next starts: that unpins this thread, whose pinning new threads inherit.
+        // Each pool is dropped before the next starts. That unpins this thread; otherwise new threads would inherit its pinning.
         for name in ["pinned", "unpinned"] {
             let pool = if name == "pinned" { Pool::new_pinned(threads) } else { Pool::new(threads) };
             let run = median_ns(|| pool.run(&|_| ()));

@@ -1,9 +1,9 @@
 //! Attention of queries to the keys and values of their sequences, distributed over the threads.
 //!
 //! A job is one head of keys and values with all queries that share it, for a few tokens of one sequence: each key is read once
-//! for all of them. A job sums over partitions of the positions, and joins their results from first to last. If there are few
-//! jobs, each partition becomes a job of its own. The borders of partitions are fixed, so a token's result depends only on its
-//! position, not on threads or other tokens.
+//! for all of them. A job sums over partitions of the positions, and joins their results from first to last. If there are fewer
+//! than `JOBS_PER_THREAD` jobs for each thread, threads share partitions instead of whole jobs. The borders of partitions are
+//! fixed, so a token's result depends only on its position, not on threads or other tokens.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ impl Heads {
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 
-/// The most rows of queries in a job: more would not fit into the processor's cache together with a tile.
+/// The most rows of queries in a job of several tokens: more would not fit into the processor's cache together with a tile.
 const MAX_JOB_ROWS: usize = 64;
 /// With at least this number of jobs for each thread, jobs are not divided: the other threads take the whole jobs that a delayed
 /// thread would otherwise take.

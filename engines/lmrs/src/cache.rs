@@ -1,7 +1,7 @@
 //! Keys and values of one sequence (KV cache).
 //!
 //! They are stored in blocks of 64 positions. So the touched memory is a prefix of the reserved memory, and each block has one
-//! long range for each head. Within a block, layer by layer and head by head:
+//! long range for each head of a layer. Within a block, layer by layer and head by head:
 //!
 //! ```text
 //! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: no sums across lanes
@@ -22,7 +22,7 @@ pub const STRIP_DIMS: usize = 64;
 /// The dimensions of values are padded to a multiple of this number, which fills whole vectors at every level.
 const DIM_PADDING: usize = 16;
 
-/// Numbers of a head's values at one position, padded to whole vectors.
+/// The number of values of a head at one position, padded to whole vectors.
 pub fn value_dims(head_dim: usize) -> usize {
     head_dim.next_multiple_of(DIM_PADDING)
 }

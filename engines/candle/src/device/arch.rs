@@ -1,4 +1,4 @@
-//! The target architecture of the kernels, and the GPUs that can run them. build.rs reads this file too.
+//! The target architecture of the kernels, and the GPUs that can run them. build.rs compiles this file too.
 
 use std::fmt;
 
@@ -45,7 +45,8 @@ impl Arch {
     }
 
     /// Whether a GPU of this capability runs all kernels. Machine code runs on later minor versions of the same major
-    /// version, unless a suffix restricts it. Some of candle's kernels exist only as machine code.
+    /// version, unless a suffix restricts it. Some of candle's kernels exist only as machine code, which the driver
+    /// cannot compile for another major version.
     pub fn runs_on(self, (major, minor): (u32, u32)) -> bool {
         let target = (self.number / 10, self.number % 10);
         match self.suffix {

@@ -1,4 +1,4 @@
-//! The device of a load and its facts. Other modules only get candle's `Device`.
+//! The device of a load and its facts. Other modules use candle's `Device`, and never a type of CUDA.
 //!
 //! `cuda` is the only file that calls CUDA; a build without CUDA has the module `cuda` of this file in its place.
 

@@ -213,8 +213,8 @@ impl Tiny {
         path
     }
 
-    /// The same weights as GGUF stores them. Their names and the order of rows come from `model_files`. candle expects those of
-    /// real GGUF files, so its answers test `model_files`.
+    /// The same weights as GGUF stores them. Their names and the order of rows come from `model_files`. candle expects the names
+    /// and the order of real GGUF files, so its answers test `model_files`.
     fn quantized(&self, dtype: GgmlDType) -> Vec<(String, QTensor)> {
         let tensors = self.tensors();
         let config = Config::parse(self.config().to_string().as_bytes(), None).unwrap();

@@ -97,7 +97,7 @@ fn probe_in_context(
 const MIB: u64 = 1 << 20;
 /// The smallest size of each of the two buffers: together they are about four times the largest known GPU cache (126 MiB).
 const MIN_COPY_BUFFER_BYTES: u64 = 256 * MIB;
-/// The largest size of each buffer. Such a copy reads and writes 2 GiB: at 8 TB/s it takes 0.3 ms, on slower GPUs longer.
+/// The largest size of each buffer. A copy then reads 1 GiB and writes 1 GiB: at 8 TB/s it takes 0.3 ms, on slower GPUs longer.
 const MAX_COPY_BUFFER_BYTES: u64 = 1024 * MIB;
 /// Each buffer takes the free memory divided by this number.
 const COPY_MEMORY_DIVISOR: u64 = 4;

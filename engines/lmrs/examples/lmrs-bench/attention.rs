@@ -71,7 +71,8 @@ fn case(
         attend(&attention, &mut scratch, &[segment], &mut out);
         layer = (layer + 1) % layers;
     };
-    // A pair is a token and a position that it attends to: itself or earlier. Keys and values take 2 operations each a dimension.
+    // A pair is a token and a position that it attends to: itself or earlier. In each dimension of a pair, the key takes 2
+    // operations and the value takes 2.
     let pairs = tokens * (2 * depth - tokens + 1) / 2;
     Case {
         labels: [format!("attention at {depth}"), format!("{query_heads}/{kv_heads}x{head_dim}")],

@@ -1,7 +1,7 @@
-//! Each kernel against the limits of this machine, measured in the same run: bytes of weights, or of keys and values, per
-//! second, and operations per second. `lmrs-bench --help` lists the options.
+//! Measures the kernels and the limits of this machine in the same run: bytes of weights, or of keys and values, per second,
+//! and operations per second. `lmrs-bench --help` lists the options.
 //!
-//! Every round measures each case once, and every fifth round also probes the limits.
+//! Every round measures one turn of each case, and every fifth round also probes the limits.
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 mod arguments;
