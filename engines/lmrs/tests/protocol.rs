@@ -1,4 +1,4 @@
-//! The program `lmrs` through its pipes, with the embedded model or a tiny one.
+//! Tests the program `lmrs` through its pipes, with the embedded model or a tiny one.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -179,7 +179,7 @@ fn packed_weights_give_the_same_ids_and_scores_as_bf16_in_less_memory() {
     assert_eq!(packed, bf16);
 }
 
-/// A tiny llama with one matrix, `blk.0.ffn_up.weight`, whose first row has too many exponents for bf16z.
+/// A tiny llama whose matrix `blk.0.ffn_up.weight` cannot be packed: its first row has too many exponents for bf16z.
 fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let model = tiny_llama(folder, 128, 256);
     let path = model.join("model.safetensors");
@@ -188,7 +188,7 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let tensors: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
     let offset = tensors[name]["data_offsets"][0].as_u64().unwrap() as usize;
-    // The first row has 128 numbers with 64 different exponents. bf16z lists 16 for a row, and few exceptions.
+    // The first row has 128 numbers with 64 different exponents. A header of bf16z has room for 16, and for 11 exceptions.
     for at in 0..128 {
         let bits = ((at as u16 % 64 + 60) << 7).to_le_bytes();
         bytes[header + offset + 2 * at..][..2].copy_from_slice(&bits);
@@ -229,7 +229,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
         let lines = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
     };
-    // How often the load packs all matrices, whether it names the unfit one, how often it writes a sidecar; the generated ids.
+    // Returns how often the load packs all matrices, whether it names the unfit one, how often it writes a sidecar, and the ids.
     let summary = |messages: &[Message]| {
         let progress =
             || messages.iter().filter_map(|m| if let Message::Progress(p) = m { Some(p) } else { None });

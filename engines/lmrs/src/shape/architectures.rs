@@ -1,4 +1,4 @@
-//! The architectures: the properties that follow from the name alone, and the defaults of some config fields.
+//! The architectures: the properties that follow from an architecture's name alone, and the defaults of some config fields.
 //!
 //! A new architecture is one entry in `ARCHITECTURES`. `model-files` knows its tensors, and the defaults of sizes and norms.
 

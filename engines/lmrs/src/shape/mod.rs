@@ -1,5 +1,5 @@
 //! The sizes and options of a model: the network's view of a config. One description serves every architecture, so the forward
-//! pass does not depend on their names.
+//! pass does not depend on the architecture's name.
 //!
 //! A config that requires a computation that lmrs lacks is refused, with the name of the field.
 
