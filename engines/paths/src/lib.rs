@@ -30,7 +30,7 @@ pub fn data_dir() -> Result<PathBuf> {
     std::path::absolute(&dir).with_context(|| format!("no path of `{}`", dir.display()))
 }
 
-/// The source tree that contains the running program, or else the working directory.
+/// The source tree that contains the running program, or else the one that contains the working directory.
 pub fn checkout() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok().and_then(|exe| exe.canonicalize().ok());
     exe.as_deref().and_then(checkout_above).or_else(|| checkout_above(&std::env::current_dir().ok()?))
