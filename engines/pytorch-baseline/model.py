@@ -2,7 +2,7 @@
 Qwen3, Phi-3 and Gemma.
 
 The decoder is deliberately slow: no KV cache, no fused kernel, no compiler, logits of every position, a device
-synchronisation after every layer. README.md lists all the ways.
+synchronisation after every layer. README.md lists everything that makes it slow.
 """
 
 import math
@@ -238,7 +238,7 @@ class Gemma(Decoder):
         return OneCentredNorm, Attention, GeluMLP
 
     def embed(self, ids):
-        # Gemma's authors round this factor to the dtype of the computation. In f32 there is nothing to round.
+        # Gemma's authors round this factor to the dtype of the computation. This engine does not round it, in any dtype.
         x = super().embed(ids)
         return x * math.sqrt(x.shape[-1])
 

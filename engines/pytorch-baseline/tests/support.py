@@ -1,4 +1,4 @@
-"""Small model folders with random weights, and a second implementation of the decoder in NumPy."""
+"""Makes small model folders with random weights. Has a second implementation of the decoder, in NumPy."""
 
 import json
 import math
