@@ -83,7 +83,7 @@ def package_versions():
 
 
 def open_library():
-    """Imports the library, without network access. The first import after a restart of the machine takes minutes."""
+    """Imports the library, without network access. The first import after a restart of the machine may take minutes."""
     os.environ.update(OFFLINE_VARIABLES)
     try:
         importlib.import_module("tensorrt_llm")

@@ -65,7 +65,7 @@ class LoadedModel(FolderTokenizerMixin, Model):
             sequence.is_closed = True
         if running and self._worker_failure is None:
             self._reader.abort(running)
-        elif running:  # Without its worker processes the library ends no sequence, so this does not wait.
+        elif running:  # Without its worker processes the library ends no sequence, so waiting would be useless.
             self._reader.abort(running, timeout_s=0)
 
     def score(self, ids):

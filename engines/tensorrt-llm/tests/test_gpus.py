@@ -1,4 +1,4 @@
-"""Tests how CUDA numbers the GPUs. The orchestrator's test has the same lists (`src/machine/gpu/cuda.rs`)."""
+"""Tests the GPUs that a list shows, and their numbers. The orchestrator's test has the same lists (`src/machine/gpu/cuda.rs`)."""
 
 import unittest
 from types import SimpleNamespace

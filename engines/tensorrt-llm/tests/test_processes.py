@@ -19,7 +19,7 @@ class WorkerProcesses(unittest.TestCase):
         message = engine.load(write_folder(self), options={"tp": 2})
         (record,) = engine.records("workers")
         self.assertEqual(message["pids"], sorted(record["workers"]))
-        # Two GPUs of compute capability 9.0. In the stand-in each of the two worker processes uses 1 GiB.
+        # In the stand-in each of the two worker processes uses 1 GiB.
         memory = {"in_use_bytes": 2 << 30, "peak_bytes": 2 << 30, "reserved_bytes": 2 << 30}
         self.assertEqual(message["device_memory"], memory)
         self.assertEqual(engine.generate(max_new_tokens=1)["device_memory"], memory)
