@@ -1,5 +1,5 @@
-"""Path `fast`: PyTorch at its fastest. It has a network of its own (`fast_network.py`), one decode step compiled whole at
-the load, and a KV cache at a fixed address. In greedy requests, only token ids cross between host and device."""
+"""Path `fast`: PyTorch at its fastest. It has a network of its own (`fast_network.py`), a decode step that is compiled as a
+whole at the load, and a KV cache at a fixed address. In greedy requests, only token ids cross between host and device."""
 
 import math
 import os
@@ -72,7 +72,7 @@ class FastPath(DecodePath):
         self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence at the load. A batch size and cache length compiles its step at its
+        """Compiles the step of one sequence at the load. The step of each batch size and cache length is compiled at its
         first use."""
         self._decoder_and_step(1, self.loaded.context_tokens)
 
@@ -164,7 +164,7 @@ class CompiledStep:
     """A decode step that is compiled once for every length. The caller passes the number of cached tokens, including the
     token that the step adds."""
 
-    # The length for which the compiler tunes its loops. Other lengths run the same code.
+    # The length for which the compiler tunes its loops, in tokens. Other lengths run the same code.
     TYPICAL_TOKENS = 512
 
     COMPILE_OPTIONS = {
@@ -203,7 +203,7 @@ class CompiledStep:
         with decoder.restore_state():
             decoder.step(self._span(tokens))
             expected = expected_logits(decoder.logits)
-        # Cleared, so that a step that writes to a wrong address does not read the plain step's result.
+        # Clears the position that the plain step wrote: a step that writes elsewhere must not read the plain step's result.
         for buffers in (decoder.keys, decoder.values):
             for index in range(len(decoder.network.layers)):
                 buffers[index][:, :, tokens - 1].zero_()
