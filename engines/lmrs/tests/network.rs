@@ -116,7 +116,7 @@ fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
     expected.map(|(at, expected)| logprob(logits.row(at), golden.ids[at + 1]) - expected).collect()
 }
 
-/// Greedy decoding: the prompt at once, then one token at a time.
+/// Decodes greedily: reads the prompt at once, then one token at a time.
 fn greedy(network: &mut Network, ops: &mut Ops, kv_dtype: KvDtype, ids: &[u32], count: usize) -> Vec<u32> {
     let mut cache = Cache::new(&network.shape, 256, kv_dtype).unwrap();
     let (mut generated, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());

@@ -16,7 +16,7 @@ use lmrs::shape::Shape;
 use lmrs::weights::{Plan, RequestedFormat};
 use model_files::{ModelFolder, Tokenizer, embedded};
 
-/// The parts of a text that are scored, spread evenly over it.
+/// The parts of a text that are scored. They are spread evenly over the text.
 struct Windows {
     count: usize,
     /// The number of ids of a window.

@@ -66,7 +66,8 @@ impl<D: Decoder> LoadedModel<D> {
         job.prompts.iter().enumerate().map(sequence).collect()
     }
 
-    /// An empty cache for at least this number of ids. If every spare cache is too small, one is dropped to free its memory.
+    /// Takes a spare cache for at least this number of ids, or makes one. If every spare cache is too small, one is dropped to
+    /// free its memory.
     fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
         if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.capacity(spare) >= ids) {
             return Ok(self.spare.swap_remove(fitting));

@@ -226,7 +226,7 @@ fn one_pass_computes_the_first_tokens_of_at_most_eight_prompts() {
     }
 }
 
-/// A model with a request for each prompt length, and the `Tokens` that collect each request's tokens.
+/// Makes a model, and admits a request for each prompt length. Also returns the `Tokens` that collect each request's tokens.
 fn model_with_requests(
     lengths: &[usize],
     max_new_tokens: u32,

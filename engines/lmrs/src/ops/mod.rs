@@ -227,8 +227,8 @@ impl Workers<'_> {
 const UNIT_BYTES: usize = 64 << 10;
 /// Bytes of weights that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
-/// Bytes of weights that a thread takes at a time when each group of many tokens reads them again: half of a second-level
-/// cache.
+/// Bytes of weights that a thread takes at a time when many tokens are divided into groups, which each read the weights: half of
+/// a second-level cache.
 const GROUP_BYTES: usize = 512 << 10;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const TAKEN_PANELS: usize = 16;

@@ -68,7 +68,7 @@ fn scale_by_config(fields: &Fields, rotation: &mut Rotation) -> Result<(), Faile
         match fields.get(name).map(|value| (value, value.as_object())) {
             None => {}
             Some((value, None)) => return Err(fields.expected("an object", name, value)),
-            // An object of objects has a rule for each kind of layer. lmrs has one rule for all layers.
+            // An object that contains objects has a rule for each kind of layer. lmrs has one rule for all layers.
             Some((value, Some(rule))) if rule.values().any(Value::is_object) => {
                 return Err(fields.unsupported(name, value));
             }

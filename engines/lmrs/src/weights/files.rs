@@ -98,8 +98,8 @@ pub fn invalid(message: String) -> Failed {
     Failed::new(FailureKind::Model, message)
 }
 
-/// The number of numbers that are read at a time. It is large enough for long reads, and small enough that they stay in a core's
-/// cache during packing, and that threads share the last matrix.
+/// The numbers of a piece, which is read at once. A piece is large enough for long reads. It is small enough to stay in a core's
+/// cache during packing, and for all threads to share the last matrix.
 const PIECE_NUMBERS: usize = 1 << 16;
 
 struct Piece<'a> {

@@ -313,7 +313,8 @@ impl Prefetch {
         Self { next: next.as_ptr(), prefetched_lines: 0, parts_per_tile, due_parts: 0 }
     }
 
-    /// The memory that a tile with this number of steps prefetches: its address, and its lines in each step (0, 1, 2 or 4).
+    /// Takes the memory that the next register tile prefetches, in this number of steps. Returns its address, and the lines of
+    /// each step (0, 1, 2 or 4).
     #[inline(always)]
     fn next(&mut self, steps: usize) -> (*const u8, usize) {
         self.due_parts += self.parts_per_tile;
