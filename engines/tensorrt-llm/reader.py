@@ -40,9 +40,9 @@ class Reader:
         self._run(self._submit(sequences, params), check)
 
     def take(self):
-        """All responses so far, oldest first, as pairs (sequence, response). In place of a response a pair may have the
-        error that ended the sequence, or None if no final response came. Waits a second for the first pair; without one
-        the list is empty."""
+        """Returns all responses so far, oldest first, as pairs (sequence, response). In place of a response a pair may have
+        the error that ended the sequence, or None if no final response came. Waits up to a second for the first pair; if
+        none comes, the list is empty."""
         responses = []
         try:
             responses.append(self._responses.get(timeout=CHECK_INTERVAL_S))

@@ -97,7 +97,7 @@ def check_free_memory(needs, dtype, free_on=free_bytes):
 
 @contextmanager
 def explain_memory_errors(work, device):
-    """Converts every out-of-memory error to a `Failed` that names the work, the requested bytes and the free bytes."""
+    """Converts out-of-memory errors to a `Failed` that names the work and, if known, the requested and the free bytes."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:

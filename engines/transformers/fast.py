@@ -132,8 +132,8 @@ class FastPath(DecodePath):
         return values
 
     def _decoder_and_step(self, sequences, tokens):
-        """A decoder for this many sequences and tokens, and its step. For a single sequence the cache has the whole context.
-        For batches only the last decoder is kept."""
+        """Returns a decoder for this many sequences and tokens, and its step. For a single sequence the cache has the whole
+        context. Of the decoders for batches, only the last one is kept."""
         length = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
         if (sequences, length) not in self._decoders:
             self._decoders = {key: pair for key, pair in self._decoders.items() if key[0] == 1}

@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 /// The variable that names the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
-/// The variable that names the Python interpreter of all engines. With `_` and the name of an engine in capitals after it (`_` in
-/// place of `-`), the variable applies to that engine.
+/// The variable that names the Python interpreter of all engines. A variable with `_` and an engine's name in
+/// capitals after this name (`_` in place of `-`) applies to that engine alone, and has priority.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
 /// The file that the setup of an environment writes last. An environment without this file is incomplete.
