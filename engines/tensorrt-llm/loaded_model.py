@@ -12,7 +12,7 @@ from reader import Reader
 # The time for the library to shut down. The orchestrator ends an engine five seconds after its `bye`.
 SHUTDOWN_TIMEOUT_S = 3.0
 
-# The slot of a request that runs alone. The kit gives slots only to overlapping requests.
+# The slot of a request that runs alone. The kit gives slots only to requests that may overlap others.
 SINGLE_SLOT = "single"
 
 

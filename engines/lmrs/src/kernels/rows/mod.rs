@@ -128,9 +128,9 @@ impl TileKernel {
 }
 
 /// The number of streams: ranges of the matrix's rows that `dot` reads at once. Rows of several streams share each read of the
-/// activations. If one token's activations stay in the first-level cache, this saves little, and a matrix in memory is one
-/// stream: a Zen 4 is then faster. A Sapphire Rapids is not, so the level `amx` keeps several streams (`MEASURED.md`). Packed
-/// rows are always one stream.
+/// activations. If one token's activations stay in the first-level cache, this saves little. A matrix in memory is then one
+/// stream, which a Zen 4 reads fastest. A Sapphire Rapids reads several streams faster, so the level `amx` keeps them
+/// (`MEASURED.md`). Packed rows are always one stream.
 pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
