@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::pool::Pool;
 use crate::region::Region;
 
-/// The version of the packed layout. Raise it after every change.
+/// The version of the packed layouts of all formats. Raise it when one of them changes.
 pub const LAYOUT_VERSION: u32 = 2;
 /// The offset of the packed weights in their file, a multiple of the page size.
 const PACKED_OFFSET: usize = 1 << 16;
@@ -211,7 +211,7 @@ fn temporary_path(path: &Path) -> PathBuf {
     path.with_extension(format!("part-{}-{count}", std::process::id()))
 }
 
-/// Removes abandoned files, and then the least recently used ones until `bytes` more fit into the limit and onto the disk. If
+/// Removes abandoned files, and then others (chosen by `shrink`) until `bytes` more fit into the limit and onto the disk. If
 /// even an empty cache would not free enough of the disk, no file is removed for the disk. The new file replaces `replaced`;
 /// `free_bytes` returns the free space of the disk.
 fn make_room(

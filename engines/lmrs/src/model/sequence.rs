@@ -13,7 +13,7 @@ pub struct Sequence<C> {
     cache: C,
     ids: Vec<u32>,
     prompt_ids: usize,
-    /// Ids in the cache. After each token: all but the last, or 0 if the request does not use the cache.
+    /// The number of ids in the cache. After each token: all but the last, or 0 if the request does not use the cache.
     cached: usize,
     /// The most ids of the sequence: its prompt and all new tokens.
     max_ids: usize,

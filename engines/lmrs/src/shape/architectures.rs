@@ -76,7 +76,7 @@ pub struct Architecture {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
     None,
-    /// Every layer, if there is a window. `default` is its length in tokens if a config does not give it.
+    /// Every layer, if there is a window. `default` is its length in tokens if a config.json does not give it.
     All {
         default: Option<usize>,
     },

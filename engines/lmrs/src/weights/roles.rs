@@ -47,7 +47,7 @@ impl<'a> Roles<'a> {
         Self { shape, parts: parts.iter().map(|part| (part.gguf.as_str(), part)).collect() }
     }
 
-    /// Finds a part by its GGUF name. A part with other numbers of rows and columns is an error; a vector has one row.
+    /// Finds a part by its GGUF name. A part with another number of rows or columns is an error. A vector has one row.
     pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a Part>, Failed> {
         let Some(part) = self.parts.get(name) else { return Ok(None) };
         let (actual, size) = (part.rows_in(model_files::Format::Gguf), (rows as u64, columns as u64));

@@ -30,8 +30,8 @@ const NUMBER_BYTES: usize = 2;
 /// Bytes of a block of rows, which all tokens use: a quarter of a second-level cache of 1 MiB. Meanwhile the next block is
 /// prefetched.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of the first block of a product, if the last product did not prefetch it. Each next block is twice as large, up to
-/// `BLOCK_BYTES`.
+/// Bytes of the first block of a product, if the thread's last product did not prefetch it. Each next block is twice as large,
+/// up to `BLOCK_BYTES`.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
 const LINE_BYTES: usize = 64;
 
@@ -40,7 +40,7 @@ const LINE_BYTES: usize = 64;
 struct Scratch {
     /// An entry for every four rows. With a single chunk of inputs, one entry serves all rows in turn.
     sums: Vec<Sums>,
-    /// Address of the rows that the last product prefetched, or 0.
+    /// The address of the rows that the last product of this thread prefetched, or 0.
     prefetched: usize,
 }
 

@@ -44,8 +44,8 @@ fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, case: &s
     assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {case}"));
 }
 
-/// Asserts that each output is within the sum of two errors: `inputs * eps * sum |a b|`, for additions in any order, and
-/// `relative_error` of each product.
+/// Asserts that each output is within the sum of two errors: `(inputs + 1) * eps * sum |a b|`, for additions in any order,
+/// and `relative_error` of each product.
 pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, relative_error: f64, case: &str) {
     assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{case}");
     let relative_error = relative_error + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
