@@ -69,7 +69,7 @@ class RMSNorm(nn.Module):
         return self.weight * self.normed(x).to(x.dtype)
 
     def normed(self, x):
-        """The numbers before the multiplication by the weight. In f16, squares would overflow, so they are f32 in every dtype."""
+        """The numbers before the multiplication by the weight, in f32 for every dtype: in f16, squares would overflow."""
         x = x.float()
         mean_square = x.pow(2).mean(dim=-1, keepdim=True)
         return x * torch.rsqrt(mean_square + self.epsilon)

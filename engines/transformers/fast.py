@@ -17,8 +17,8 @@ from fast_checkpoint import read_network, read_shape
 from fast_network import Decoder
 from model_folder import refuse_second_output_matrix
 
-# The compiled step computes this many log-probabilities at the end of a score, so that output checks verify the measured
-# kernels. The prefill, which is measured too, computes the log-probabilities before them.
+# The number of log-probabilities at the end of a score that the compiled step computes, so that output checks verify the
+# measured kernels. The prefill, which is measured too, computes the earlier ones.
 SCORED_BY_STEPS = 16
 
 # The largest share of free memory for keys and values, if the request names no context.
@@ -318,7 +318,8 @@ def weight_facts(network, dtype, is_int8):
 
 
 def context_in_effect(requested, shape, dtype, device, free_on=free_bytes):
-    """The requested context, else the model's, halved until keys and values fit into `MAX_CACHE_SHARE` of free memory."""
+    """The requested context. Without a request: the model's, halved until keys and values fit into `MAX_CACHE_SHARE` of free
+    memory."""
     context = requested or shape.context_tokens
     if shape.window is not None and context > shape.window:
         message = f"path `fast`: a context of {context} tokens, and the model's sliding window is {shape.window}"

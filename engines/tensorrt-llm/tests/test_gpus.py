@@ -1,4 +1,5 @@
-"""Tests the GPUs that a list shows, and their numbers. The orchestrator's test has the same lists (`src/machine/gpu/cuda.rs`)."""
+"""Tests which GPUs a list in `CUDA_VISIBLE_DEVICES` shows, and their order. The orchestrator's test has the same lists
+(`src/machine/gpu/cuda.rs`)."""
 
 import unittest
 from types import SimpleNamespace
