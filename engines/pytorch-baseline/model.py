@@ -2,7 +2,7 @@
 Qwen3, Phi-3 and Gemma.
 
 The decoder is deliberately slow: no KV cache, no fused kernel, no compiler, logits of every position, a device
-synchronisation after every layer. README.md lists all the ways.
+synchronisation after every layer. README.md lists everything that makes it slow.
 """
 
 import math
@@ -69,7 +69,7 @@ class RMSNorm(nn.Module):
         return self.weight * self.normed(x).to(x.dtype)
 
     def normed(self, x):
-        """The numbers before the multiplication by the weight. In f16, squares would overflow, so they are f32 in every dtype."""
+        """The numbers before the multiplication by the weight, in f32 for every dtype: in f16, squares would overflow."""
         x = x.float()
         mean_square = x.pow(2).mean(dim=-1, keepdim=True)
         return x * torch.rsqrt(mean_square + self.epsilon)
@@ -238,7 +238,7 @@ class Gemma(Decoder):
         return OneCentredNorm, Attention, GeluMLP
 
     def embed(self, ids):
-        # Gemma's authors round this factor to the dtype of the computation. In f32 there is nothing to round.
+        # Gemma's authors round this factor to the dtype of the computation. This engine does not round it, in any dtype.
         x = super().embed(ids)
         return x * math.sqrt(x.shape[-1])
 

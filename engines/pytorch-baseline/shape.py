@@ -104,8 +104,8 @@ def _read_gpt2_shape(config):
 
 
 def _read_window(architecture, config):
-    """The number of tokens that a token attends to, including itself. None: all earlier tokens."""
-    # Qwen's field for windows in some layers only.
+    """The number of tokens that a token attends to, including itself. None: no limit."""
+    # Qwen's field for windows in some layers.
     _refuse_flag(config, "use_sliding_window", "this engine attends to the whole sequence")
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
@@ -116,7 +116,7 @@ def _read_window(architecture, config):
 
 
 def _read_attention_bias(architecture, config):
-    """Whether the config gives biases to all four attention projections. Refuses biases that the architecture lacks."""
+    """Whether the config gives biases to all four attention projections. Refuses biases that the architecture cannot have."""
     if architecture != "llama":
         _refuse_flag(config, "mlp_bias", f"architecture `{architecture}` has no such biases")
     if architecture == "qwen2":

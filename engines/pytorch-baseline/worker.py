@@ -48,7 +48,7 @@ class PyTorchBaseline(engine_kit.Engine):
 
 
 def open_folder(path):
-    """The result of `model_folder.open_folder`, with `shape` and `context_tokens`. Without an index, one file is read."""
+    """Opens a model folder, and adds `shape`, `architecture` and `context_tokens`. Without an index, it keeps one file."""
     folder = model_folder.open_folder(path)
     if not folder.is_indexed:
         folder.weights = [_choose_file(folder)]

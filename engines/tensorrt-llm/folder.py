@@ -1,4 +1,4 @@
-"""Reads the facts of a model folder. So a broken folder is refused in a second; the library would need minutes."""
+"""Reads the facts of a model folder, without the library. So a broken folder is refused in a second, not after minutes."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 
 def open_folder(path):
-    """The result of `model_folder.open_folder`, with sizes, dtypes and the quantization of the weights."""
+    """Opens a model folder, and adds sizes, dtypes and the quantization of the weights."""
     folder = model_folder.open_folder(path)
     folder.path = folder.path.resolve()
     config, weights = folder.config, _total_size(read_tensors(folder.weights))

@@ -12,7 +12,8 @@ from engine_kit import Failed
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-# The order of the slots in the machine, which a run sets for engines unless its user chose another. CUDA's default is by speed.
+# CUDA counts by the slots of the machine. A run sets this order for engines unless its user chose another. CUDA's default
+# order is by speed.
 BY_SLOT = "PCI_BUS_ID"
 
 # The caller's values, read before a load makes fewer devices visible.
@@ -21,7 +22,7 @@ CALLER_ORDER = os.environ.get(ORDER_VARIABLE, BY_SLOT)
 
 
 def has_driver():
-    """Whether a driver answers, or its library opens if `pynvml` is missing."""
+    """Whether the driver answers or, without `pynvml`, whether the driver's library can be opened."""
     try:
         import pynvml
 
@@ -79,7 +80,7 @@ def _text(value):
 
 
 def choose_devices(device, count, gpus):
-    """`count` visible devices, the first of which is `device` (`cuda`, `cuda:1`)."""
+    """Returns `count` visible devices in CUDA's order, from `device` (`cuda`, `cuda:1`) on."""
     visible = visible_devices(CALLER_LIST, CALLER_ORDER, gpus)
     index = device.partition(":")[2] if ":" in device else "0"
     if not (index.isascii() and index.isdecimal()):

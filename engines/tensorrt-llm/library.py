@@ -83,7 +83,7 @@ def package_versions():
 
 
 def open_library():
-    """Imports the library, without network access. The first import after a restart of the machine takes minutes."""
+    """Imports the library, without network access. The first import after a restart of the machine may take minutes."""
     os.environ.update(OFFLINE_VARIABLES)
     try:
         importlib.import_module("tensorrt_llm")
@@ -240,8 +240,8 @@ async def context_logits(llm, ids, end_id):
 
 
 def logprobs(logits, ids, vocabulary_size):
-    """The log-probability of each id. The row of logits with the same index predicts the id. Each row is converted
-    to double precision alone, because all rows together would take gigabytes."""
+    """The log-probability of each id. The row of logits with the same index predicts the id. Rows are converted to double
+    precision one at a time, because all rows together would take gigabytes."""
     import torch
 
     if logits is None:

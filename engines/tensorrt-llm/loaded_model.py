@@ -12,7 +12,7 @@ from reader import Reader
 # The time for the library to shut down. The orchestrator ends an engine five seconds after its `bye`.
 SHUTDOWN_TIMEOUT_S = 3.0
 
-# The slot of a request that runs alone. The kit gives slots only to overlapping requests.
+# The slot of a request that runs alone. The kit gives slots only to requests that may overlap others.
 SINGLE_SLOT = "single"
 
 
@@ -65,7 +65,7 @@ class LoadedModel(FolderTokenizerMixin, Model):
             sequence.is_closed = True
         if running and self._worker_failure is None:
             self._reader.abort(running)
-        elif running:  # Without its worker processes the library ends no sequence, so this does not wait.
+        elif running:  # Without its worker processes the library ends no sequence, so waiting would be useless.
             self._reader.abort(running, timeout_s=0)
 
     def score(self, ids):

@@ -1,8 +1,8 @@
 """Reads the library's responses in a separate thread, whose event loop runs from the load to the end.
 
-The library keeps every response, but wakes its reader only while the reader's loop runs. Otherwise a response waits for
-the next one, possibly forever. The thread timestamps each response and passes it to the main thread through a queue. If
-the main thread is busy, it handles a response later, but the timestamp stays right.
+The library keeps every response, but wakes its reader only while the reader's loop runs. A response that comes while the
+loop is stopped waits for the next one, possibly forever. The thread timestamps each response and passes it to the main
+thread through a queue. If the main thread is busy, it handles a response later, but the timestamp stays right.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from types import SimpleNamespace
 
 import library
 
-# The interval at which a waiting thread checks the worker processes.
+# The interval at which the main thread, while it waits, checks the worker processes.
 CHECK_INTERVAL_S = 1.0
 # The time for an aborted request to end inside the library.
 ABORT_TIMEOUT_S = 10.0
-# After this time a thread yields the interpreter to another. Python's default, 5 ms, is as long as a short ITL.
+# After this time a thread yields the interpreter to a waiting thread. Python's default, 5 ms, is as long as a short ITL.
 SWITCH_INTERVAL_S = 0.0005
 # The time for the loop to end.
 STOP_TIMEOUT_S = 1.0
@@ -40,9 +40,9 @@ class Reader:
         self._run(self._submit(sequences, params), check)
 
     def take(self):
-        """All responses so far, oldest first, as pairs (sequence, response). In place of a response a pair may have the
-        error that ended the sequence, or None if no final response came. Waits a second for the first pair; without one
-        the list is empty."""
+        """Returns all responses so far, oldest first, as pairs (sequence, response). In place of a response a pair may have
+        the error that ended the sequence, or None if no final response came. Waits up to a second for the first pair; if
+        none comes, the list is empty."""
         responses = []
         try:
             responses.append(self._responses.get(timeout=CHECK_INTERVAL_S))

@@ -160,6 +160,6 @@ def split_build(phases, build_seconds):
         phases.times[-1:] = [{"name": "build", "ns": build_ns}, {"name": "load", "ns": last["ns"] - build_ns}]
 
 
-# MPI's worker processes import this file again under another name.
+# MPI's worker processes import this file again under another name, and must not serve requests.
 if __name__ == "__main__":
     engine_kit.serve(TensorRTLLM())

@@ -1,5 +1,5 @@
-"""The common part of all decode paths: batches of prompts, choice of tokens from logits, scores and facts. The decode
-loops are in the modules of the paths."""
+"""The common part of all decode paths: makes batches of prompts, chooses tokens from logits, and has scores and facts. The
+decode loops are in the modules of the paths."""
 
 import importlib.metadata
 from contextlib import contextmanager

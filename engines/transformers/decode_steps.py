@@ -18,15 +18,16 @@ from engine_kit import Failed
 # rounding of bf16 in another order causes far less, and a wrong step far more.
 MAX_LOGIT_DIFFERENCE = 0.05
 
-# The number of calls of a step before its capture. They allocate, profile, tune and compile, which a capture forbids.
+# The number of calls of a step before its capture. These calls allocate, profile, tune and compile; a capture forbids all that.
 RUNS_BEFORE_CAPTURE = 4
 
 # PyTorch counts a recompilation for each shape of a decode state, and its default limit of recompilations is too low.
 torch._dynamo.config.recompile_limit = 256
 
 
-class EagerStep:
-    """Calls a step, and advances the state. Returns the logits and `best`, the id of the largest logit of each sequence."""
+class DirectStep:
+    """Calls a step that this engine has not captured, and advances the state. Returns the logits, and `best`: the id of the
+    largest logit of each sequence."""
 
     def __init__(self, state, step):
         self._state, self._step = state, step
@@ -39,7 +40,7 @@ class EagerStep:
         return logits, best
 
 
-class InductorGraphStep(EagerStep):
+class InductorGraphStep(DirectStep):
     """Calls a step that Inductor captures in CUDA graphs. The next call overwrites the logits."""
 
     def __call__(self, ids):
@@ -82,7 +83,7 @@ class CapturedStep:
 
 
 def compile_step(step, options, mode=None):
-    """Compiles the whole step by Inductor, or fails. Without fusion, the graph runs operation by operation."""
+    """Compiles the whole step with Inductor, or fails. Without fusion, the step runs operation by operation, without Inductor."""
     if not options.fusion:
         arguments = {"backend": "aot_eager"}
     else:
@@ -114,7 +115,7 @@ def trace_step(state):
 
 @contextmanager
 def require_graphs():
-    """Fails if Inductor skips a CUDA graph. Inductor itself only logs this, and the row would name absent graphs."""
+    """Fails if Inductor skips a CUDA graph. Inductor itself only logs this, and the row would name graphs that do not exist."""
     counters["inductor"]["cudagraph_skips"] = 0
     yield
     if skipped := counters["inductor"]["cudagraph_skips"]:

@@ -20,7 +20,7 @@ DEFAULT_THREADS = torch.get_num_threads()
 
 
 def set_threads(requested):
-    """Sets the number of threads within operations (OpenMP, MKL) and of the pool that runs operations in parallel."""
+    """Sets two numbers of threads: within an operation (OpenMP, MKL), and of the pool that runs operations in parallel."""
     torch.set_num_threads(requested or DEFAULT_THREADS)
     try:
         torch.set_num_interop_threads(requested or DEFAULT_THREADS)
@@ -97,7 +97,7 @@ def check_free_memory(needs, dtype, free_on=free_bytes):
 
 @contextmanager
 def explain_memory_errors(work, device):
-    """Converts out-of-memory errors to one message: the work, the bytes requested and the bytes free."""
+    """Converts out-of-memory errors to a `Failed` that names the work and, if known, the requested and the free bytes."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:

@@ -1,5 +1,5 @@
-"""Path `fast`: PyTorch at its fastest. It has a network of its own (`fast_network.py`), one decode step compiled whole at
-the load, and a KV cache at a fixed address. In greedy requests, only token ids cross between host and device."""
+"""Path `fast`: PyTorch at its fastest. It has a network of its own (`fast_network.py`), a decode step that is compiled as a
+whole at the load, and a KV cache at a fixed address. In greedy requests, only token ids cross between host and device."""
 
 import math
 import os
@@ -17,8 +17,8 @@ from fast_checkpoint import read_network, read_shape
 from fast_network import Decoder
 from model_folder import refuse_second_output_matrix
 
-# The compiled step computes this many log-probabilities at the end of a score, so that output checks verify the measured
-# kernels. The prefill, which is measured too, computes the log-probabilities before them.
+# The number of log-probabilities at the end of a score that the compiled step computes, so that output checks verify the
+# measured kernels. The prefill, which is measured too, computes the earlier ones.
 SCORED_BY_STEPS = 16
 
 # The largest share of free memory for keys and values, if the request names no context.
@@ -72,7 +72,7 @@ class FastPath(DecodePath):
         self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence at the load. A batch size and cache length compiles its step at its
+        """Compiles the step of one sequence at the load. The step of each batch size and cache length is compiled at its
         first use."""
         self._decoder_and_step(1, self.loaded.context_tokens)
 
@@ -132,8 +132,8 @@ class FastPath(DecodePath):
         return values
 
     def _decoder_and_step(self, sequences, tokens):
-        """A decoder for this many sequences and tokens, and its step. For a single sequence the cache has the whole context.
-        For batches only the last decoder is kept."""
+        """Returns a decoder for this many sequences and tokens, and its step. For a single sequence the cache has the whole
+        context. Of the decoders for batches, only the last one is kept."""
         length = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
         if (sequences, length) not in self._decoders:
             self._decoders = {key: pair for key, pair in self._decoders.items() if key[0] == 1}
@@ -164,7 +164,7 @@ class CompiledStep:
     """A decode step that is compiled once for every length. The caller passes the number of cached tokens, including the
     token that the step adds."""
 
-    # The length for which the compiler tunes its loops. Other lengths run the same code.
+    # The length for which the compiler tunes its loops, in tokens. Other lengths run the same code.
     TYPICAL_TOKENS = 512
 
     COMPILE_OPTIONS = {
@@ -203,7 +203,7 @@ class CompiledStep:
         with decoder.restore_state():
             decoder.step(self._span(tokens))
             expected = expected_logits(decoder.logits)
-        # Cleared, so that a step that writes to a wrong address does not read the plain step's result.
+        # Clears the position that the plain step wrote: a step that writes elsewhere must not read the plain step's result.
         for buffers in (decoder.keys, decoder.values):
             for index in range(len(decoder.network.layers)):
                 buffers[index][:, :, tokens - 1].zero_()
@@ -318,7 +318,8 @@ def weight_facts(network, dtype, is_int8):
 
 
 def context_in_effect(requested, shape, dtype, device, free_on=free_bytes):
-    """The requested context, else the model's, halved until keys and values fit into `MAX_CACHE_SHARE` of free memory."""
+    """The requested context. Without a request: the model's, halved until keys and values fit into `MAX_CACHE_SHARE` of free
+    memory."""
     context = requested or shape.context_tokens
     if shape.window is not None and context > shape.window:
         message = f"path `fast`: a context of {context} tokens, and the model's sliding window is {shape.window}"

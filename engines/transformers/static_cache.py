@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache, StaticLayer
 from decode_path import make_batch, mask_positions
 from decode_steps import (
     CapturedStep,
-    EagerStep,
+    DirectStep,
     InductorGraphStep,
     compare_logits,
     compile_cache_state,
@@ -103,8 +103,8 @@ class StaticCachePath(LoopPath):
         options, function = self.loaded.options, state.step
         trials = self._trials(state)
         prompt, ids = trials[0]
-        expected = [expected_logits(self._run_trial(state, EagerStep(state, function), *trial)) for trial in trials]
-        step_class, captures = EagerStep, options.path in CAPTURED_PATHS
+        expected = [expected_logits(self._run_trial(state, DirectStep(state, function), *trial)) for trial in trials]
+        step_class, captures = DirectStep, options.path in CAPTURED_PATHS
         if options.path in COMPILED_PATHS:
             with phases.time("compile"):
                 state.prefill(prompt)
@@ -113,7 +113,7 @@ class StaticCachePath(LoopPath):
                 else:
                     function = compile_step(function, options, options.mode)
                     # Inductor captures graphs of its own code. Without fusion this engine captures the step.
-                    step_class = InductorGraphStep if self._has_graphs and options.fusion else EagerStep
+                    step_class = InductorGraphStep if self._has_graphs and options.fusion else DirectStep
                     captures = self._has_graphs and not options.fusion
                 with require_graphs() if step_class is InductorGraphStep else nullcontext():
                     # Compilers profile, compile and record in the first three calls.

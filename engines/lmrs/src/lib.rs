@@ -3,7 +3,7 @@
 //! ```text
 //! engine  -> weights -> network  a load: a model folder becomes matrices, norms and a shape
 //! model   -> network -> ops      a request: ids in, logits out, one token after the other
-//! weights -> shape               the sizes in a config; the plan for the model's files: mapped, or read and packed
+//! weights -> shape               the plan for the model's files (mapped, or read and packed), by the sizes in a config
 //! network -> attention, cache    the layers of a transformer; `ops` chooses the kernels
 //! ops     -> kernels, pool       products of activations with weights, distributed over the threads
 //! kernels                        arithmetic on slices, for each level; independent of models and threads

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The first thread that takes a share does it. A worker that lost its core, or is still waking up, does not delay the others:
-//! the caller takes that worker's share. There are never more threads than processors, because they would wait for each other.
+//! the caller takes that worker's share. `Pool::new` and `new_pinned` start no more threads than there are processors, because
+//! the others would wait.
 
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
@@ -95,13 +96,13 @@ const SPINS_PER_CLOCK_READ: u32 = 64;
 const SPINS_BEFORE_YIELD: u32 = 4096;
 
 impl Pool {
-    /// Threads without pinning.
+    /// Starts threads without pinning.
     pub fn new(threads: usize) -> Self {
         Self::start(threads.min(processors::allowed().len()), None)
     }
 
-    /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first hardware
-    /// thread of each core comes before the second ones.
+    /// Pins each thread to a processor of its own, and the calling thread until the pool is dropped. The first hardware thread
+    /// of every core comes before any second one.
     pub fn new_pinned(threads: usize) -> Self {
         let mut order = processors::cores_first();
         order.truncate(threads.max(1));
@@ -154,8 +155,8 @@ impl Pool {
         self.share_ranges(count, count, &|range, thread| range.for_each(|index| work(index, thread)));
     }
 
-    /// Calls `work(range, thread)` for ranges of at most `max_len` neighbours, which together cover all numbers below `count`.
-    /// The ranges become smaller towards the end, so that all threads end at about the same time.
+    /// Calls `work(range, thread)` for ranges of at most `max_len` consecutive numbers, which together cover all numbers below
+    /// `count`. With several threads, ranges become smaller towards the end, so that all threads end at about the same time.
     pub fn share_ranges(&self, count: usize, max_len: usize, work: &(dyn Fn(Range<usize>, usize) + Sync)) {
         let max_len = max_len.max(1);
         if count <= 1 || self.threads() == 1 {

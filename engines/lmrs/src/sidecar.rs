@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::pool::Pool;
 use crate::region::Region;
 
-/// The version of the packed layout. Raise it after every change.
+/// The version of the packed layouts of all formats. Raise it when one of them changes.
 pub const LAYOUT_VERSION: u32 = 2;
 /// The offset of the packed weights in their file, a multiple of the page size.
 const PACKED_OFFSET: usize = 1 << 16;
@@ -94,7 +94,7 @@ impl Sidecar {
         Ok(packed)
     }
 
-    /// Stores the packed weights of this plan and the list of unfit matrices, instead of an older file. If space is short, the
+    /// Stores the packed weights of this plan and the list of unfit matrices, in place of an older file. If space is short, the
     /// least recently used files are removed.
     pub fn write(&self, plan: &str, unfit: &BTreeSet<String>, packed: &Region, pool: &Pool) -> Result<()> {
         let write = || -> Result<()> {
@@ -115,7 +115,8 @@ impl Sidecar {
     }
 }
 
-/// Does not wait for the disk: the checksum detects a file that a power cut left incomplete.
+/// Writes the header and the packed memory, without waiting for the disk: the checksum detects a file that a power cut left
+/// incomplete.
 fn write_to(path: &Path, header: &Header, packed: &Region) -> Result<()> {
     let mut file = File::create(path)?;
     let mut head = header.to_bytes()?;
@@ -139,7 +140,7 @@ struct Source {
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     source: Source,
-    /// Matrices by GGUF name that the format cannot hold, so that the plan stores them in another format.
+    /// The GGUF names of the matrices that the format cannot hold. The plan stores these matrices in another format.
     #[serde(default)]
     unfit: BTreeSet<String>,
     /// Bytes of the packed memory.
@@ -170,7 +171,7 @@ impl Source {
         (self.layout, &self.files) == (other.layout, &other.files)
     }
 
-    /// The file name, from the paths and the plan alone: changed files replace their packed weights.
+    /// The file name, from the paths and the plan alone. So packed weights of changed files replace the older ones.
     fn name(&self) -> Result<String> {
         let paths: Vec<_> = self.files.iter().map(|(path, ..)| path).collect();
         Ok(format!("{}-{}", paths::digest(&serde_json::to_vec(&paths)?), self.plan))
@@ -210,7 +211,7 @@ fn temporary_path(path: &Path) -> PathBuf {
     path.with_extension(format!("part-{}-{count}", std::process::id()))
 }
 
-/// Removes abandoned files, and then the least recently used ones until `bytes` more fit into the limit and onto the disk. If
+/// Removes abandoned files, and then others (chosen by `shrink`) until `bytes` more fit into the limit and onto the disk. If
 /// even an empty cache would not free enough of the disk, no file is removed for the disk. The new file replaces `replaced`;
 /// `free_bytes` returns the free space of the disk.
 fn make_room(

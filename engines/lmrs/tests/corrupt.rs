@@ -1,4 +1,4 @@
-//! Damaged files, truncated files and files with false sizes: each is loaded or refused, without a panic and without an
+//! Tests that damaged files, truncated files and files with false sizes are loaded or refused: without a panic, and without an
 //! allocation of 32 MiB or more.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 #![expect(unsafe_code, reason = "an allocator that records the largest request")]
@@ -69,7 +69,7 @@ fn load(path: &Path) -> Result<(), Failed> {
     network.forward(&mut ops, &mut [span], &mut Predictions::default()).map_err(to_failed)
 }
 
-/// Checks the rule for every file: a load and a forward pass succeed, or fail with a message.
+/// Checks that a load and a forward pass succeed, or fail with a message. Returns the failure.
 fn check_load(path: &Path, case: &str) -> Option<Failed> {
     LARGEST_ALLOCATION.store(0, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));

@@ -7,8 +7,8 @@ use std::path::Path;
 use engine_kit::protocol::{Failed, FailureKind, Loaded, Message, parse_message};
 use serde_json::{Value, json};
 
-/// The answers to a load of this folder and to these requests, with the notes of progress messages. `limits` is shell code
-/// that runs before the program.
+/// Runs the program with a load of this folder and these requests. Returns its answers, and the progress messages that have a
+/// note. `limits` is shell code that runs before the program.
 fn answers_to(limits: &str, folder: &Path, load_fields: Value, requests: &[&str]) -> Vec<Message> {
     let mut load = json!({"type": "load", "model": folder, "threads": 1});
     load.as_object_mut().unwrap().extend(load_fields.as_object().cloned().unwrap_or_default());

@@ -1,7 +1,7 @@
-//! The network against PyTorch, and against itself: at once and in pieces, as single sequences and in batches, on any number
-//! of threads.
+//! Compares the network with PyTorch, and with itself: a prompt at once and in pieces, sequences alone and in a batch, different
+//! numbers of threads.
 //!
-//! The expected numbers are in `tests/golden/*.json`, which `tests/golden/make.py` writes.
+//! The numbers expected from PyTorch are in `tests/golden/*.json`, which `tests/golden/make.py` writes.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn goldens() -> Vec<Golden> {
     paths.iter().map(golden).collect()
 }
 
-/// The model of a golden file, in a temporary folder: 7 is the seed in `make.py` too.
+/// Makes the model of a golden file in a temporary folder. Its seed, 7, is that of `make.py`.
 fn synthesise_model(name: &str, dtype: Dtype) -> (tempfile::TempDir, PathBuf) {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/configs/{name}.json"));
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
     expected.map(|(at, expected)| logprob(logits.row(at), golden.ids[at + 1]) - expected).collect()
 }
 
-/// Greedy decoding: the prompt at once, then one token at a time.
+/// Decodes greedily: reads the prompt at once, then one token at a time.
 fn greedy(network: &mut Network, ops: &mut Ops, kv_dtype: KvDtype, ids: &[u32], count: usize) -> Vec<u32> {
     let mut cache = Cache::new(&network.shape, 256, kv_dtype).unwrap();
     let (mut generated, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
@@ -132,7 +132,7 @@ fn greedy(network: &mut Network, ops: &mut Ops, kv_dtype: KvDtype, ids: &[u32], 
 fn f32_agrees_with_pytorch_for_every_architecture_in_both_file_formats() {
     for golden in goldens() {
         let (_folder, path) = synthesise_model(&golden.name, Dtype::BF16);
-        // Only phi3's GGUF can express a window.
+        // Of these architectures, only phi3 can have a window in a GGUF.
         let can_be_gguf = !golden.name.contains("window") || golden.name.contains("phi3");
         let gguf = can_be_gguf.then(|| gguf_of(&path, Dtype::BF16));
         for path in std::iter::once(path).chain(gguf) {
@@ -211,7 +211,8 @@ fn narrower_floats_stay_close_to_f32_whether_mapped_or_read() {
     }
 }
 
-/// Sets the last bit of every number, so that only `dtype` can hold it: synthesised numbers are bf16 values in every dtype.
+/// Sets the last bit of every number, so that narrower dtypes round it. Without this, synthesised numbers are bf16 values in
+/// every dtype.
 fn set_last_bits(path: &Path, dtype: Dtype) {
     let file = path.join("model.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
@@ -283,7 +284,7 @@ fn floats_of_a_file_are_used_in_place() {
     }
 }
 
-/// Checks that bits are equal: without extra rounding, a token's bits do not depend on the other tokens.
+/// Asserts that all bits are equal.
 fn assert_same(a: &[f32], b: &[f32], case: &str) {
     let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
     assert!(bits(a) == bits(b), "{case}: {:?} and {:?}", &a[..4], &b[..4]);
@@ -311,7 +312,7 @@ fn one_token_at_a_time_gives_the_same_bits_as_all_at_once() {
     }
 }
 
-/// Ids of a long prompt: more than a pass, and more positions than attention handles as one partition.
+/// The number of ids of a long prompt: more than one pass takes, and more than one partition of attention has.
 const LONG_PROMPT_IDS: usize = MAX_PASS_TOKENS + 300;
 
 fn long_ids() -> Vec<u32> {
@@ -467,7 +468,7 @@ fn ids_beyond_the_context_or_the_vocabulary_are_refused_without_a_change() {
     assert_eq!(cache.tokens(), 0);
 }
 
-/// Tests every `Wanted` with results, with one token and with several.
+/// Tests every `Wanted` that asks for a result, each for one token and for several.
 #[test]
 fn weights_with_a_nan_are_an_error_and_give_no_id() {
     for (dtype, nan) in [

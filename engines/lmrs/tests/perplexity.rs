@@ -1,5 +1,5 @@
-//! The perplexity of the embedded model on held-out text: f32 against bf16 (the dtype of the file), Q8_0 and Q4_0, at each
-//! level (instruction set) of this machine.
+//! Compares the perplexity of the embedded model on held-out text: that in bf16 (the dtype of the file), Q8_0 and Q4_0 with that
+//! in f32, at each level (instruction set) of this machine.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use lmrs::cache::Cache;
@@ -16,7 +16,7 @@ use lmrs::shape::Shape;
 use lmrs::weights::{Plan, RequestedFormat};
 use model_files::{ModelFolder, Tokenizer, embedded};
 
-/// The parts of a text that are scored, spread evenly over it.
+/// The parts of a text that are scored. They are spread evenly over the text.
 struct Windows {
     count: usize,
     /// The number of ids of a window.

@@ -1,4 +1,4 @@
-//! The program `lmrs` through its pipes, with the embedded model or a tiny one.
+//! Tests the program `lmrs` through its pipes, with the embedded model or a tiny one.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use lmrs::kernels::rows::has_pairs;
 use model_files::{Dtype, Format, Goal, ModelFolder};
 use serde_json::{Value, json};
 
-/// The answers to these requests, without progress and streamed tokens. `home` is the data directory.
+/// Runs the program with these requests. Returns its answers, without progress and streamed tokens. `home` is the data
+/// directory.
 fn answers_with_home(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
     let mut command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines.join("\n"));
     command = command.stdout_capture().stderr_null();
@@ -27,7 +28,7 @@ fn answers_to(lines: &[&str]) -> Vec<Message> {
     answers_with_home(None, lines)
 }
 
-/// A request that loads the embedded model.
+/// Makes a request that loads the embedded model.
 fn load(fields: &str) -> String {
     format!(r#"{{"type":"load","model":"embedded","threads":2{fields}}}"#)
 }
@@ -93,7 +94,7 @@ fn a_load_reports_its_dtypes_its_context_and_the_size_of_its_weights() {
     }
 }
 
-/// A tiny llama in bf16, with this hidden size and feed-forward size.
+/// Makes a tiny llama in bf16, with this hidden size and feed-forward size.
 fn tiny_llama(folder: &Path, hidden: u32, inner: u32) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/configs/llama.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
@@ -179,7 +180,7 @@ fn packed_weights_give_the_same_ids_and_scores_as_bf16_in_less_memory() {
     assert_eq!(packed, bf16);
 }
 
-/// A tiny llama with one matrix, `blk.0.ffn_up.weight`, whose first row has too many exponents for bf16z.
+/// Makes a tiny llama whose matrix `blk.0.ffn_up.weight` cannot be packed: its first row has too many exponents for bf16z.
 fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let model = tiny_llama(folder, 128, 256);
     let path = model.join("model.safetensors");
@@ -188,7 +189,7 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let tensors: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
     let offset = tensors[name]["data_offsets"][0].as_u64().unwrap() as usize;
-    // The first row has 128 numbers with 64 different exponents. bf16z lists 16 for a row, and few exceptions.
+    // The first row has 128 numbers with 64 different exponents. A header of bf16z has room for 16, and for 11 exceptions.
     for at in 0..128 {
         let bits = ((at as u16 % 64 + 60) << 7).to_le_bytes();
         bytes[header + offset + 2 * at..][..2].copy_from_slice(&bits);
@@ -229,7 +230,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
         let lines = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
     };
-    // How often the load packs all matrices, whether it names the unfit one, how often it writes a sidecar; the generated ids.
+    // Returns how often the load packs all matrices, whether it names the unfit one, how often it writes a sidecar, and the ids.
     let summary = |messages: &[Message]| {
         let progress =
             || messages.iter().filter_map(|m| if let Message::Progress(p) = m { Some(p) } else { None });
@@ -256,8 +257,8 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
     assert_eq!(summary(&load_and_generate()).0, (2, true, 1));
 }
 
-/// A GGUF of zeros in Q5_0: a GGUF in Q8_0 with changed type numbers. Quantization blocks of Q8_0 have more bytes, so every
-/// tensor is within the file.
+/// Makes a GGUF of zeros in Q5_0, by changing the type numbers of a GGUF in Q8_0. Quantization blocks of Q8_0 have more bytes,
+/// so every tensor is within the file.
 fn gguf_of_q5_0(folder: &Path) -> PathBuf {
     let (model, path) = (tiny_llama(folder, 64, 96), folder.join("model.gguf"));
     let goal = Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: path.clone() };
@@ -378,7 +379,7 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
     }
 }
 
-/// A model whose embedding row of this id is NaN.
+/// Makes a model in which the embedding row of this id is NaN.
 fn model_with_nan_embedding(id: usize, folder: &Path) -> PathBuf {
     let model = tiny_llama(folder, 64, 96);
     let opened = ModelFolder::open(&model).unwrap();

@@ -1,4 +1,4 @@
-//! Every file and name in `READING.md`, the guide to lmrs for a reader of llama2.c, exists.
+//! Tests that every file and name in `READING.md`, the guide to lmrs for a reader of llama2.c, exists.
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
@@ -49,7 +49,7 @@ fn every_file_and_every_name_in_the_guide_exists() {
             }
         }
     }
-    // In the sketch of `run_layers`, these words of each line are checked: paths, words with `_` or `::`, and the word after a path.
+    // The sketch of `run_layers` has no backticks. In it, paths, words with `_` or `:`, and the word after a path are checked.
     for line in guide.split("```").skip(1).step_by(2).flat_map(str::lines) {
         let words: Vec<&str> = line.split_whitespace().map(|word| word.trim_matches([',', ':'])).collect();
         for (before, word) in words.iter().zip(&words[1..]) {

@@ -1,4 +1,4 @@
-//! The refusals of models that lmrs cannot load or cannot compute correctly, and the defaults of missing config fields.
+//! Tests the refusals of models that lmrs cannot load or cannot compute correctly, and the defaults of missing config fields.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn load(path: &Path, requested: RequestedFormat) -> Result<(), Failed> {
     plan.weights(&shape, &owned).map(|_| ())
 }
 
-/// The refusal of a model after a change of one config field.
+/// Returns the refusal of a model after a change of one config field.
 fn failure_with_field(name: &str, field: &str, value: Value) -> Failed {
     let (_folder, path) = synthesise_model(name);
     set_field(&path, field, value);
@@ -200,7 +200,7 @@ fn tensors_of_other_networks_are_ignored_and_unknown_tensors_of_this_one_refused
     }
 }
 
-/// A GGUF of this model: its folder, which must be kept, its path and its bytes.
+/// Makes a GGUF of this model. Returns its folder, which the caller must keep, its path and its bytes.
 fn gguf(name: &str) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let (folder, path) = synthesise_model(name);
     let out = path.with_extension("gguf");
@@ -214,7 +214,7 @@ fn offset_of(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
-/// As in llama.cpp: files with a factor and no type are older than the field of the type.
+/// Files with a factor and no type are older than the field of the type. llama.cpp reads them in the same way.
 #[test]
 fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
     let (_folder, path, original) = gguf("llama-linear-biased");

@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 /// The variable that names the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
-/// The variable that names the Python interpreter of all engines. With `_` and the name of an engine in capitals after it (`_` in
-/// place of `-`), the variable applies to that engine.
+/// The variable that names the Python interpreter of all engines. A variable with `_` and an engine's name in
+/// capitals after this name (`_` in place of `-`) applies to that engine alone, and has priority.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
 /// The file that the setup of an environment writes last. An environment without this file is incomplete.
@@ -30,7 +30,7 @@ pub fn data_dir() -> Result<PathBuf> {
     std::path::absolute(&dir).with_context(|| format!("no path of `{}`", dir.display()))
 }
 
-/// The source tree that contains the running program, or else the working directory.
+/// The source tree that contains the running program, or else the one that contains the working directory.
 pub fn checkout() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok().and_then(|exe| exe.canonicalize().ok());
     exe.as_deref().and_then(checkout_above).or_else(|| checkout_above(&std::env::current_dir().ok()?))

@@ -116,7 +116,7 @@ def make_case(config, folder):
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     with torch.no_grad():
         expected = model(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
-        # The config in its published form, and in the form that this version of `transformers` writes.
+        # Loads the config in its published form, and in the form that this version of `transformers` writes.
         model.save_pretrained(folder / "saved")
         computed = [load(path)._logits(ids) for path in (folder, folder / "saved")]
     difference = max((expected - logits).abs().max().item() for logits in computed)

@@ -1,4 +1,4 @@
-"""Small model folders with random weights, and a second implementation of the decoder in NumPy."""
+"""Makes small model folders with random weights. Has a second implementation of the decoder, in NumPy."""
 
 import json
 import math
@@ -158,5 +158,5 @@ def expected_frequency(pair, head_dim, config):
 
 
 def worker_process(**environment):
-    """The worker's command and environment, with the kit on the path."""
+    """Returns the worker's command and its environment, with the kit on the path."""
     return [sys.executable, str(ENGINE / "worker.py")], {**os.environ, "PYTHONPATH": str(KIT), **environment}

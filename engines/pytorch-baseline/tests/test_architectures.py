@@ -80,7 +80,7 @@ class Architectures(unittest.TestCase):
     def test_the_embedding_is_the_output_matrix_of_gemma_and_gpt2_by_default(self):
         for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
             case, weights = CASES[name], make_weights(CASES[name])
-            # An output matrix of zeros is refused beside a tied embedding, from which it differs. Otherwise all logits are 0.
+            # If the embedding is tied, an output matrix of zeros is refused, because it differs. If not, all logits are 0.
             with_head = {**weights, "lm_head.weight": torch.zeros_like(weights[embeddings])}
             with self.assertRaisesRegex(Failed, "`lm_head.weight` differs from"):
                 self.logits(case, weights=with_head)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::read;
 
-/// A memory limit of at least this size means no limit: version 1 then reports the largest number of whole pages.
+/// A memory limit of at least this size means no limit: without a limit, version 1 reports the largest number of whole pages.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 /// The limit of a container, in bytes of memory or in thousandths of a CPU.
@@ -57,7 +57,7 @@ fn own_cgroups_in(cgroup: &str, mounts: &str) -> [Option<PathBuf>; 2] {
     [Hierarchy::of_version_two(cgroup, mounts).and_then(own_folder), version_one.and_then(own_folder)]
 }
 
-/// The bytes of memory that the container's limits leave free: the smallest number of all its folders.
+/// The bytes of memory that the container's limits leave free: each folder's limit less its memory in use, the smallest of these.
 pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
 }
@@ -90,8 +90,8 @@ impl Hierarchy {
         Self::of(controller, &cgroup?, &mounts?)
     }
 
-    /// Finds a controller's folders. A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, or `0::PATH` for version 2. On a
-    /// mixed system, a controller belongs to only one version.
+    /// Finds a controller's folders. A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, or `0::PATH` for version 2. On a mixed
+    /// system, a controller belongs to one version alone, so version 2 is used only if no line of version 1 has the controller.
     fn of(controller: &str, cgroup: &str, mounts: &str) -> Option<Self> {
         let has_controller = |names: &str| names.split(',').any(|name| name == controller);
         let Some(path) = path_where(cgroup, has_controller) else {

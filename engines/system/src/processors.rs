@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// A thread pinned to one processor. Drop it on the same thread to undo the pinning.
+/// The pinning of a thread to one processor. A drop on the same thread undoes it.
 #[derive(Debug)]
 pub struct Pinned {
     thread: std::thread::ThreadId,
@@ -39,7 +39,8 @@ pub fn allowed() -> &'static [usize] {
     })
 }
 
-/// The allowed processors: first one of each core, then the second ones. Two processors of a core share its arithmetic units.
+/// The allowed processors: first one of each core, then the second one of each. Processors of a core share its arithmetic
+/// units.
 pub fn cores_first() -> Vec<usize> {
     by_rank(allowed(), siblings).into_iter().map(|(_, processor)| processor).collect()
 }
@@ -55,8 +56,8 @@ fn siblings(processor: usize) -> Option<String> {
     crate::read(format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"))
 }
 
-/// Processors with their rank among the given ones of the same core, sorted by rank, then by number. A processor whose core is
-/// unknown has rank 0.
+/// Returns pairs of a rank and a processor, sorted. The rank counts the given processors of a core: its first one has rank 0. A
+/// processor whose core is unknown has rank 0 too.
 fn by_rank(processors: &[usize], siblings: impl Fn(usize) -> Option<String>) -> Vec<(usize, usize)> {
     let mut seen = HashMap::<String, usize>::new();
     let rank = |processor| {

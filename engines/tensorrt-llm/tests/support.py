@@ -35,14 +35,14 @@ TIMEOUT_S = 60
 
 
 def temporary_folder(test):
-    """A folder that lives as long as the test."""
+    """Makes a folder that lives as long as the test."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     return Path(folder.name)
 
 
 def write_folder(test, changes=None, quantization=None, dtype="BF16"):
-    """A model folder; `changes` are config fields. The numbers of its only tensor are never read."""
+    """Writes a model folder; `changes` are config fields. It has one tensor, whose numbers are never read."""
     path = temporary_folder(test)
     (path / "config.json").write_text(json.dumps({**CONFIG, **(changes or {})}))
     size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype] * VOCABULARY * HIDDEN
@@ -55,7 +55,7 @@ def write_folder(test, changes=None, quantization=None, dtype="BF16"):
 
 
 def packages_folder(test, version="1.2.1"):
-    """A folder with the metadata of an installed library of this version; without a version an empty folder."""
+    """Makes a folder with the metadata of an installed library of this version; without a version an empty folder."""
     folder = temporary_folder(test)
     if version is not None:
         metadata = folder / f"tensorrt_llm-{version}.dist-info"
@@ -99,13 +99,13 @@ class EngineProcess:
         self.process.stdin.flush()
 
     def receive(self):
-        """The next message that reports no progress."""
+        """Waits for the next message that reports no progress."""
         while (message := self.messages.get(timeout=TIMEOUT_S))["type"] == "progress":
             pass
         return message
 
     def receive_except(self, type):
-        """The next message of another type."""
+        """Waits for the next message of another type, apart from progress."""
         while (message := self.receive())["type"] == type:
             pass
         return message
@@ -148,7 +148,7 @@ class EngineProcess:
 
 
 def loaded_engine(test, options=None, folder=None, **settings):
-    """An engine with a loaded model."""
+    """Starts an engine, and loads a model."""
     engine = EngineProcess(test, **settings)
     message = engine.load(folder or write_folder(test), options=options or {})
     test.assertEqual(message["type"], "loaded", message)

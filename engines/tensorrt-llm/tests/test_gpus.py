@@ -1,4 +1,5 @@
-"""Tests how CUDA numbers the GPUs. The orchestrator's test has the same lists (`src/machine/gpu/cuda.rs`)."""
+"""Tests which GPUs a list in `CUDA_VISIBLE_DEVICES` shows, and their order. The orchestrator's test has the same lists
+(`src/machine/gpu/cuda.rs`)."""
 
 import unittest
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ class VisibleDevices(unittest.TestCase):
         devices = gpus.visible_devices(visible_list, order, all_gpus)
         return [None if device.gpu is None else all_gpus.index(device.gpu) for device in devices]
 
-    def test_the_order_of_gpus_is_known_only_if_cuda_counts_by_slot(self):
+    def test_the_order_of_several_gpus_is_known_only_if_cuda_counts_by_slot(self):
         self.assertEqual(self.indices(None), [1, 2, 0])
         self.assertEqual(self.indices(None, "FASTEST_FIRST"), [None] * 3)
         self.assertEqual(self.indices("1", "FASTEST_FIRST"), [None])

@@ -10,7 +10,7 @@ FP8 = {"quant_algo": "FP8", "kv_cache_quant_algo": None}
 
 class LoadArguments(unittest.TestCase):
     def llm_call(self, **fields):
-        """The stand-in's record of the call of `LLM`."""
+        """Loads a model. Returns the stand-in's record of the call of `LLM`."""
         engine = loaded_engine(self, **fields)
         (call,) = engine.records("llm_class")
         return call

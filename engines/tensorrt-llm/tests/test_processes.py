@@ -19,7 +19,7 @@ class WorkerProcesses(unittest.TestCase):
         message = engine.load(write_folder(self), options={"tp": 2})
         (record,) = engine.records("workers")
         self.assertEqual(message["pids"], sorted(record["workers"]))
-        # Two GPUs of compute capability 9.0. In the stand-in each of the two worker processes uses 1 GiB.
+        # In the stand-in each of the two worker processes uses 1 GiB.
         memory = {"in_use_bytes": 2 << 30, "peak_bytes": 2 << 30, "reserved_bytes": 2 << 30}
         self.assertEqual(message["device_memory"], memory)
         self.assertEqual(engine.generate(max_new_tokens=1)["device_memory"], memory)
@@ -49,7 +49,7 @@ class WatchedProcesses(unittest.TestCase):
         process.stdout.readline()
         return process.pid
 
-    def test_watched_processes_come_from_the_driver_or_open_files_or_else_all_processes_are_watched(self):
+    def test_watched_processes_are_those_of_the_driver_else_those_with_open_device_files_else_all(self):
         parents_before = processes.parents_by_pid()
         helper, worker = self.start_process_with_open(os.devnull), self.start_process_with_open(ENGINE / "worker.py")
         # In a container the driver has other process ids. `worker.py` stands for a device file, `worker.p` for its prefix.

@@ -1,4 +1,5 @@
-//! Rows of f32, f16 or bf16, stored as in files. Products widen them to f32; SIMD products of bf16 pairs do not.
+//! Rows of f32, f16 or bf16, stored as in files. Products widen the numbers to f32, except those that use
+//! instructions for pairs of bf16.
 #![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 
 use half::f16;
@@ -35,7 +36,7 @@ pub static BF16: Format = Format {
     packed: None,
 };
 
-/// Weights in f32, as a type for generic kernels; likewise the next two.
+/// The type parameter of generic kernels for weights in f32. The next two are for f16 and bf16.
 pub struct InF32;
 pub struct InF16;
 pub struct InBf16;

@@ -56,13 +56,13 @@ pub enum Storage {
     Rows(RowKernels),
     /// Row by row in fewer bits.
     PackedRows(PackedRows, RowKernels),
-    /// 16 outputs side by side.
+    /// Panels: 16 outputs side by side.
     Panels(PanelKernels),
 }
 
 /// The packing of rows, one at a time or several together.
 pub struct PackedRows {
-    /// Rows that are packed together.
+    /// The number of rows that are packed together.
     pub block_rows: usize,
     /// Whether rows with this number of inputs can be packed.
     pub can_pack: fn(usize) -> bool,
@@ -151,7 +151,7 @@ impl Format {
         }
     }
 
-    /// Rows that are stored together as a block. Blocks are independent in memory.
+    /// The number of rows that are stored together as a block. Blocks are independent in memory.
     pub fn block_rows(&self) -> usize {
         match &self.storage {
             Storage::Rows(_) => 1,

@@ -7,21 +7,21 @@
 const LANES: usize = 16;
 
 pub fn sum(x: &[f32]) -> f32 {
-    fold(x, |x| x)
+    sum_of(x, |x| x)
 }
 
 pub fn sum_of_squares(x: &[f32]) -> f32 {
-    fold(x, |x| x * x)
+    sum_of(x, |x| x * x)
 }
 
-/// Whether no number is NaN or infinite. For every other number, `x * 0.0` is zero.
+/// Whether no number is NaN or infinite: for each of these `x * 0.0` is NaN, for every other number it is zero.
 pub fn all_finite(x: &[f32]) -> bool {
-    fold(x, |x| x * 0.0) == 0.0
+    sum_of(x, |x| x * 0.0) == 0.0
 }
 
 /// Sums in sixteen lanes, as many as an AVX-512 vector has. The rounding errors are smaller than those of a single sum.
 #[inline(always)]
-fn fold(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
+fn sum_of(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
     let mut sums = [0.0; LANES];
     for chunk in chunks {

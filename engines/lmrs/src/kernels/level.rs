@@ -33,7 +33,7 @@ type Entry = (Instructions, &'static str, fn() -> bool);
 const LEVEL_NAMES: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
 
 impl Level {
-    /// The level that every machine has.
+    /// The level that every machine has: code without special instructions.
     pub const PORTABLE: Self = Self(Instructions::Portable);
 
     /// The best level of this machine.

@@ -94,7 +94,7 @@ unsafe impl Sync for Split<'_> {}
 
 impl<'a> Split<'a> {
     /// # Safety
-    /// No two results have a column in common.
+    /// No two `Outputs` from this function have a column in common.
     pub unsafe fn take(&self, outputs: Range<usize>) -> Outputs<'a> {
         assert!(outputs.start <= outputs.end && outputs.end <= self.width, "columns of the rows");
         // SAFETY: within the first row, or just after it if the range is empty.

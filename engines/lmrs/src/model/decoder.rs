@@ -39,7 +39,7 @@ pub trait Decoder {
 }
 
 /// The most rows of a pass in which each row gets the same bits as in a pass of its own. With more rows, kernels may round
-/// more and sum in another order, so other requests must not influence which rows share a pass.
+/// more and sum in another order, so other requests must not influence which rows share such a pass.
 pub const MAX_DECODE_ROWS: usize = 8;
 
 /// Ids that go through the network together and continue their sequence. Each id is a row of the pass. A span is never empty.

@@ -24,8 +24,9 @@ use decoder::{Decoder, Predictions};
 use sequence::Sequence;
 use step::{Schedule, chunk_rows};
 
-/// The most rows of long prompts in a step, and so the most rows of a pass, while no other request waits for its next token.
-/// Requests can be cancelled only between two steps, so steps are short.
+/// The most rows of long prompts in a step if no other request waits for its next token; otherwise it is
+/// `step::MAX_ROWS_WHILE_DECODING`. No pass has more rows than this. Requests can be cancelled only between two steps, so steps
+/// are short.
 pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The network, and the state of the current requests.
@@ -65,7 +66,8 @@ impl<D: Decoder> LoadedModel<D> {
         job.prompts.iter().enumerate().map(sequence).collect()
     }
 
-    /// An empty cache for at least this number of ids. If every spare cache is too small, one is dropped to free its memory.
+    /// Takes a spare cache for at least this number of ids, or makes one. If every spare cache is too small, one is dropped to
+    /// free its memory.
     fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
         if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.capacity(spare) >= ids) {
             return Ok(self.spare.swap_remove(fitting));
@@ -128,7 +130,8 @@ impl<D: Decoder> Model for LoadedModel<D> {
     }
 }
 
-/// Overlapping requests: each step makes a token for each decoding request, and reads chunks of the prompts of others.
+/// Overlapping requests: each step makes a token for each decoding request (without a cache, only if the step has room for all
+/// of its rows), and reads chunks of the prompts of others.
 impl<D: Decoder> Slots for LoadedModel<D> {
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
         let sequences = self.sequences(job)?;

@@ -13,7 +13,7 @@ pub struct Sequence<C> {
     cache: C,
     ids: Vec<u32>,
     prompt_ids: usize,
-    /// Ids in the cache. After each token: all but the last, or 0 if the request does not use the cache.
+    /// The number of ids in the cache. After each token: all but the last, or 0 if the request does not use the cache.
     cached: usize,
     /// The most ids of the sequence: its prompt and all new tokens.
     max_ids: usize,
@@ -154,7 +154,7 @@ fn pass<D: Decoder>(
                 sequence.check_drafts(&likeliest, chunk, emit);
             }
         }
-        // Rejected drafts are removed from the cache.
+        // Removes rejected drafts from the cache, or everything if the request does not use the cache.
         let cached = if sequence.use_cache { sequence.ids.len() - 1 } else { 0 };
         if sequence.cached != cached {
             sequence.cached = cached;
@@ -170,7 +170,7 @@ impl<C> Sequence<C> {
         self.done = !emit(index, Ok(id));
     }
 
-    /// Accepts the likeliest ids as long as they equal the drafts, and then one more likeliest id.
+    /// Accepts the likeliest ids as long as they equal the drafts, and then the first that differs or follows the last draft.
     fn check_drafts(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
         let drafts = self.ids.split_off(self.ids.len() - chunk.drafted);
         for (index, &id) in likeliest.iter().enumerate() {

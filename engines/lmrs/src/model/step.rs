@@ -17,7 +17,7 @@ pub enum Schedule {
     /// The sequences of one request: all prompts are read first, and then the tokens are generated together.
     Together,
     /// Several requests: each decoding request makes a token in every step (without a cache, if the step has room for all of its
-    /// rows). Prompts share the remaining rows, so that a short prompt does not wait for a long one.
+    /// rows). Long prompts share the rows of a step, so that none waits for another to end.
     Shared,
 }
 
@@ -51,7 +51,7 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
     let prompts_first = schedule == Schedule::Together && any_unread;
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     // Without the cache, a token needs all rows of its sequence. A step may be too small for all sequences, so those with the
-    // fewest tokens come first.
+    // fewest generated tokens come first.
     order.sort_by_key(|index| sequences[*index].generated());
     let mut prompts_left = sequences.iter().filter(|sequence| sequence.uncached() > MAX_DECODE_ROWS).count();
     let mut rows_left =
@@ -96,8 +96,8 @@ fn short_chunk<S>(sequence: &mut Sequence<S>, index: usize) -> Chunk {
     Chunk { index, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
 }
 
-/// How many of the first chunks the next pass takes: chunks of one kind, with at most `MAX_DECODE_ROWS` rows. Of long prompts,
-/// only the rows that need logits count.
+/// The number of chunks that the next pass takes from the start of the list. They have one kind, and at most `MAX_DECODE_ROWS`
+/// rows; of long prompts, only the rows that need logits count.
 pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     let mut rows = 0;
     let fits = |chunk: &&Chunk| {
@@ -111,8 +111,8 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     chunks.iter().take_while(fits).count().max(1)
 }
 
-/// The fewest rows left in a step for which a long prompt is cut. `chunk_rows` may take `2 * MAX_DECODE_ROWS` rows fewer: the
-/// chunk still has more than `MAX_DECODE_ROWS`.
+/// A long prompt is cut only if at least this number of rows is left in the step. `chunk_rows` may take `2 * MAX_DECODE_ROWS`
+/// rows fewer: the chunk still has more than `MAX_DECODE_ROWS`.
 const MIN_ROWS_FOR_CUT: usize = 4 * MAX_DECODE_ROWS;
 
 /// The rows of a prompt that the next pass reads, at most `max_rows`. The part after them is empty or longer than

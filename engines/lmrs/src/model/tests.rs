@@ -1,4 +1,4 @@
-//! The model on a toy network without weights, whose answers are all known.
+//! Tests the model on a toy network without weights, whose answers are all known.
 
 use engine_kit::sampling::{Rng, log_softmax_at, sample};
 use engine_kit::{Job, Model, Slots, Tokens};
@@ -114,7 +114,7 @@ fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() 
             drafting.decoder.context = 330 - 1;
             assert_eq!(generate(&mut drafting, &job, &[]), generate(&mut plain, &job, &[]));
             let (plain_passes, drafting_passes) = (plain.decoder.passes.len(), drafting.decoder.passes.len());
-            // Accidental matches save few of 300 passes, repeated text more than 50.
+            // Accidental matches save fewer than 50 of 300 passes, repeated text more.
             assert_eq!(
                 drafting_passes < plain_passes - 50,
                 repeats,
@@ -226,7 +226,7 @@ fn one_pass_computes_the_first_tokens_of_at_most_eight_prompts() {
     }
 }
 
-/// A model with a request for each prompt length, and the `Tokens` that collect each request's tokens.
+/// Makes a model, and admits a request for each prompt length. Also returns the `Tokens` that collect each request's tokens.
 fn model_with_requests(
     lengths: &[usize],
     max_new_tokens: u32,
@@ -282,7 +282,7 @@ const VOCABULARY: usize = 29;
 /// A network without weights: the next id is a hash of the last few ids, whichever passes they went through.
 struct ToyNetwork {
     pool: Pool,
-    /// The number of last ids that enter the hash: with few, a text soon repeats itself.
+    /// The number of last ids that enter the hash. If it is small, a text soon repeats itself.
     memory: usize,
     context: usize,
     /// For each pass: the rows of each of its spans.

@@ -70,8 +70,8 @@ impl Network {
         Self { shape, weights, buffers: Buffers::default() }
     }
 
-    /// Appends the ids of each span to its cache, and computes the requested results. Ids beyond the vocabulary, or beyond a
-    /// cache's capacity, are refused before any computation.
+    /// Appends the ids of each span to its cache, and computes the requested results. An id outside of the vocabulary, or
+    /// more ids than a cache can hold, are an error before any computation.
     pub fn forward(
         &mut self,
         ops: &mut Ops,

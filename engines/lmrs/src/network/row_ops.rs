@@ -80,7 +80,8 @@ impl Rotation {
     }
 
     /// Scales as Llama 3.1 and later do: divides low frequencies by `factor`, keeps high frequencies, and interpolates between
-    /// them. A frequency with fewer than `low_waves` in the original context is low; with more than `high_waves`, it is high.
+    /// them. A frequency is low if it has fewer than `low_waves` waves in the original context, and high if it has more than
+    /// `high_waves`.
     pub fn scale_as_llama3(&mut self, factor: f64, low_waves: f64, high_waves: f64, original_context: f64) {
         for frequency in &mut self.frequencies {
             let exact = f64::from(*frequency);
@@ -141,8 +142,8 @@ pub fn activate(
     }
 }
 
-/// The fewest rows for which threads share the activation function: fewer than for other steps, because these rows are the
-/// widest and each number needs an exponential.
+/// The fewest rows for which threads share the activation function. It is less than `MIN_SHARED_ROWS`, because these rows are
+/// the widest and each number needs an exponential.
 const MIN_SHARED_ACTIVATION_ROWS: usize = 4;
 
 impl Activation {

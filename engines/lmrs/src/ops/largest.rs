@@ -1,4 +1,4 @@
-//! Search for the largest of many numbers, a few at a time.
+//! Finds the largest of many numbers, which come in several calls.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ impl Default for Largest {
 
 impl Largest {
     pub fn scan(&mut self, numbers: &[f32], outputs: Range<usize>) {
-        // A larger number is rare, so this check runs first, on many numbers at a time.
+        // A larger number than the largest so far is rare, so this check runs first, on many numbers at a time.
         let is_larger_or_nan = |number: &f32| *number > self.number || number.is_nan();
         if !numbers
             .chunks(SCANNED_NUMBERS)

@@ -17,10 +17,10 @@ use crate::pool::Pool;
 use largest::Largest;
 pub use largest::largest;
 
-/// The fewest bytes of weights, multiplied by the number of tokens, for which threads share the work. For less work, waking
-/// the threads costs more than it saves.
+/// Threads share the work if the bytes of weights, multiplied by the number of tokens, are at least this number. For less work,
+/// waking the threads costs more than it saves.
 const MIN_SHARED_BYTES: usize = 64 << 10;
-/// Pieces for each thread when activations are quantized for panels.
+/// The number of pieces for each thread when activations are quantized for panels.
 const PIECES_PER_THREAD: usize = 4;
 
 /// The number of tokens that a thread narrows to bf16 at a time.
@@ -227,8 +227,8 @@ impl Workers<'_> {
 const UNIT_BYTES: usize = 64 << 10;
 /// Bytes of weights that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
-/// Bytes of weights that a thread takes at a time when each group of many tokens reads them again: half of a second-level
-/// cache.
+/// Bytes of weights that a thread takes at a time when many tokens are divided into groups, which each read the weights: half of
+/// a second-level cache.
 const GROUP_BYTES: usize = 512 << 10;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const TAKEN_PANELS: usize = 16;
@@ -255,7 +255,7 @@ enum Kernel {
     Panels,
     /// Dot products of this number of streams (ranges of outputs), read side by side; a position is one output of each.
     Dots(usize),
-    /// Many tokens read rows of weights from the second-level cache; a position is an output.
+    /// Several tokens use rows of weights that stay in the second-level cache; a position is an output.
     Blocked,
     /// Tiles; a position is an output, for widened panels too.
     Tiles,

@@ -1,4 +1,4 @@
-//! The architectures: the properties that follow from the name alone, and the defaults of some config fields.
+//! The architectures: the properties that follow from an architecture's name alone, and the defaults of some config fields.
 //!
 //! A new architecture is one entry in `ARCHITECTURES`. `model-files` knows its tensors, and the defaults of sizes and norms.
 
@@ -76,7 +76,7 @@ pub struct Architecture {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
     None,
-    /// Every layer, if there is a window. `default` is its length in tokens if a config does not give it.
+    /// Every layer, if there is a window. `default` is its length in tokens if a config.json does not give it.
     All {
         default: Option<usize>,
     },

@@ -83,7 +83,7 @@ impl Fields<'_> {
     }
 
     pub fn activation(&self, architecture: &Architecture) -> Result<Activation, Failed> {
-        // In this order, because `hidden_activation` is newer and unambiguous.
+        // `hidden_activation` has priority, because it is newer and unambiguous.
         for name in ["hidden_activation", "hidden_act", "activation_function"] {
             let Some(value) = self.get(name) else { continue };
             return match value.as_str() {
@@ -138,7 +138,7 @@ impl Fields<'_> {
         self.get(name).map_or(Ok(false), |value| value.as_bool().ok_or_else(|| failure(value)))
     }
 
-    /// The index of a layer; an index beyond the last layer means no layer.
+    /// Reads the index of a layer. The index may be beyond the last layer, and then means no layer.
     pub fn layer(&self, name: &str) -> Result<Option<usize>, Failed> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let layer = value.as_u64().ok_or_else(|| self.expected("a number of layers", name, value))?;

@@ -1,5 +1,5 @@
 //! The sizes and options of a model: the network's view of a config. One description serves every architecture, so the forward
-//! pass does not depend on their names.
+//! pass does not depend on the architecture's name.
 //!
 //! A config that requires a computation that lmrs lacks is refused, with the name of the field.
 
@@ -65,7 +65,7 @@ impl Shape {
             let name = fields.first_present(&["intermediate_size", "n_inner"]);
             return Err(fields.zero_size(name, "feed_forward_length"));
         }
-        // The memory used from here on depends on layers and dimensions, so the files must have tensors of these sizes.
+        // The memory used from here on depends on layers and dimensions. So the files must have tensors of these sizes.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
         if let Some(message) = folder.unreadable_part_message(&parts) {
             return Err(unreadable(folder, message));

@@ -43,7 +43,7 @@ fn rotated_dims(fields: &Fields, architecture: &Architecture) -> Result<usize, F
         Format::Safetensors => {
             let share =
                 rope_field(fields, "partial_rotary_factor").or_else(|| fields.get("partial_rotary_factor"));
-            // The library transformers ignores the field for other architectures, and other programs apply it.
+            // For other architectures, the library transformers ignores the field and other programs apply it. lmrs refuses it.
             if let Some(share) =
                 share.filter(|it| !architecture.may_rotate_partly && it.as_f64() != Some(1.0))
             {
@@ -68,7 +68,7 @@ fn scale_by_config(fields: &Fields, rotation: &mut Rotation) -> Result<(), Faile
         match fields.get(name).map(|value| (value, value.as_object())) {
             None => {}
             Some((value, None)) => return Err(fields.expected("an object", name, value)),
-            // The object has one rule for each kind of layer.
+            // An object that contains objects has a rule for each kind of layer. lmrs has one rule for all layers.
             Some((value, Some(rule))) if rule.values().any(Value::is_object) => {
                 return Err(fields.unsupported(name, value));
             }

@@ -1,4 +1,4 @@
-//! Packed weights are read back only if they match.
+//! Tests that packed weights are read back only if they are intact, and match the model's files and the plan.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,7 @@ fn assert_same(actual: Option<Region>, expected: &Region) {
     assert!(actual.unwrap().bytes() == expected.bytes());
 }
 
-/// A temporary folder; in it a file of weights, and the path of a cache directory.
+/// Makes a temporary folder with a file of weights. Returns the folder, the file, and a path for a cache directory in the folder.
 fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("model.safetensors");

@@ -74,7 +74,7 @@ impl Files {
         self.rows(part, 0..part.rows_in(network_layout(part)).0)
     }
 
-    /// The numbers of these rows, in the network's order. A transposed part can only be read as a whole.
+    /// The numbers of these rows, in the network's order. A transposed part can be read only as a whole.
     pub fn rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
         let layout = network_layout(part);
         let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
@@ -85,8 +85,8 @@ impl Files {
     }
 }
 
-/// The layout that the network uses: rotated halves as in Hugging Face; as in GGUF, outputs by inputs, and norms with the 1
-/// of `PlusOne` already added.
+/// The file format whose layout the network uses. For the rows of rotated heads this is safetensors, which stores each head as
+/// two halves. For all others it is GGUF: matrices are outputs by inputs, and the 1 of `PlusOne` is already added to norms.
 pub fn network_layout(part: &Part) -> Format {
     match part.gguf_layout {
         GgufLayout::Pairs { .. } => Format::Safetensors,
@@ -98,8 +98,8 @@ pub fn invalid(message: String) -> Failed {
     Failed::new(FailureKind::Model, message)
 }
 
-/// Numbers that are read at a time. Enough for long reads, but few enough to stay in a core's cache during packing and to
-/// spread the last matrix over the threads.
+/// The numbers of a piece, which is read at once. A piece is large enough for long reads. It is small enough to stay in a core's
+/// cache during packing, and for all threads to share the last matrix.
 const PIECE_NUMBERS: usize = 1 << 16;
 
 struct Piece<'a> {
@@ -187,7 +187,7 @@ impl Plan {
     }
 }
 
-/// Whether safetensors files store the part transposed. Such a part can only be read as a whole, also from a GGUF.
+/// Whether safetensors files store the part transposed. Such a part can be read only as a whole, from a GGUF too.
 fn is_transposed(part: &Part) -> bool {
     part.gguf_layout == GgufLayout::Transposed
 }

@@ -69,7 +69,8 @@ impl Weights {
         self.matrices().map(|matrix| matrix.bytes() as u64).sum()
     }
 
-    /// The format with the most bytes. Some matrices may have others, because their rows do not fit or kernels are missing.
+    /// The format with the most bytes. Some matrices may have another one, because their rows do not fit the requested format or
+    /// because no kernels read their dtype.
     pub fn format(&self) -> &'static Format {
         let bytes = |format: &Format| {
             self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>()

@@ -1,4 +1,4 @@
-//! The plan of a load, from headers.
+//! The plan of a load, made from the headers of the model's files: the memory and the format of each matrix.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ const LINE_BYTES: usize = 64;
 /// GGUF's name of learned positions.
 const POSITIONS_TENSOR: &str = "position_embd.weight";
 
-/// Positions that are read at a time.
+/// The number of learned positions that are read at a time.
 const POSITION_ROWS: usize = 256;
 
 pub struct Plan {
@@ -35,7 +35,7 @@ pub struct Plan {
     /// Matrices by the GGUF name of their part, and by their first row in the part.
     matrices: HashMap<(String, u64), Planned>,
     requested: RequestedFormat,
-    /// Matrices by GGUF name whose rows cannot be packed; only reading reveals them.
+    /// The GGUF names of the matrices whose rows cannot be packed. Only packing finds them.
     unfit: Mutex<BTreeSet<String>>,
 }
 
@@ -138,8 +138,9 @@ impl Plan {
         self.owned.iter().map(line).collect()
     }
 
-    /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads
-    /// them all, and a missing part would come from the disk each time. Without `available_bytes`, nothing is refused.
+    /// Refuses a model whose weights and `cache_bytes` of keys and values do not fit into memory together. Mapped weights count
+    /// too: every token reads them all, and a missing part would come from the disk each time. Without `available_bytes`,
+    /// nothing is refused.
     pub fn refuse_if_too_large(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
         let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);

@@ -10,7 +10,7 @@ use super::files::invalid;
 use crate::formats::{F16, Format};
 use crate::shape::Shape;
 
-/// The parts of a model by GGUF name. These names are the same for all architectures, in any file format. Fused matrices are
+/// The parts of a model by GGUF name. These names are the same for all architectures and both file formats. Fused matrices are
 /// split.
 pub struct Roles<'a> {
     shape: &'a Shape,
@@ -47,7 +47,7 @@ impl<'a> Roles<'a> {
         Self { shape, parts: parts.iter().map(|part| (part.gguf.as_str(), part)).collect() }
     }
 
-    /// A part with this number of rows and columns; a vector has one row. A part of another size is an error.
+    /// Finds a part by its GGUF name. A part with another number of rows or columns is an error. A vector has one row.
     pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a Part>, Failed> {
         let Some(part) = self.parts.get(name) else { return Ok(None) };
         let (actual, size) = (part.rows_in(model_files::Format::Gguf), (rows as u64, columns as u64));

@@ -1,10 +1,11 @@
-"""The results of PyTorch for small models with random weights: the expected values of `tests/network.rs`.
+"""Runs small models with random weights in PyTorch. The results are the expected values of `tests/network.rs`.
 
     scripts/python-of transformers engines/lmrs/tests/golden/make.py PROGRAM
 
-PROGRAM is a built `orchestrate`: its `model synth` makes the same bytes on every machine. Weights are bf16, and all computation
-is f32. For each config, the script writes a file next to itself. The file has the ids of a text, the log-probability of each id
-but the first, the ids that follow greedily, and the root mean square of the differences of log-probabilities in bf16 from f32.
+PROGRAM is a built `orchestrate`: its `model synth` makes the same bytes on every machine. Weights are bf16, and computation is
+f32. For each config, the script writes a file next to itself. The file has the ids of a text, the log-probability of each id
+but the first, and the ids that follow greedily. It also has the root mean square difference between these log-probabilities
+and those of a computation in bf16.
 """
 
 import json

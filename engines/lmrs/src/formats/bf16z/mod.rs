@@ -6,20 +6,20 @@
 //! ```text
 //! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into parts, and
 //!           the first parts of all rows come before the second ones
-//! a group   one part of four rows: their headers, a line of 64 bytes each; then for each 128 inputs a section of
-//!           three lines of the first row, of the second, the third, the fourth
+//! a group   one part of four rows (the last of a block may have fewer): their headers, a line of 64 bytes each; then for
+//!           each 128 inputs the section of the first row, of the second, the third, the fourth
 //!
 //! a header  16 exponents; the number of exceptions, u16; from byte 20 on, for each exception its position within the part,
 //!           u16, and its bits, u16
-//! a section two lines with sign and mantissa of each number, one byte each: 16-bit word i of the first line has inputs i and
-//!           32 + i, of the second 64 + i and 96 + i. One line with exponent indices, four bits each: word i has inputs i,
-//!           32 + i, 64 + i and 96 + i
+//! a section three lines for 128 inputs of a row. Two lines have the sign and mantissa of each number, one byte each: 16-bit
+//!           word i of the first line has inputs i and 32 + i, of the second 64 + i and 96 + i. The third line has the exponent
+//!           indices, four bits each: word i has inputs i, 32 + i, 64 + i and 96 + i
 //! ```
 //!
-//! So each read of the activations serves four rows, and a part of the activations stays in the first-level cache for sixteen.
-//! Memory is still read sequentially.
+//! So each read of the activations serves four rows, and a part of the activations stays in the first-level cache for sixteen
+//! rows. Memory is still read sequentially.
 //!
-//! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a header stays unpacked.
+//! A row of 2,048 inputs takes 12.25 bits a number. If a header has no room for its exceptions, the whole matrix stays unpacked.
 //!
 //! `pack` writes the format. The portable reader is here (NEON uses it too), and the readers of the x86 levels are in `x86`. For
 //! one or two tokens, `x86` also multiplies numbers that it unpacks in registers. More tokens use rows that were unpacked into a
@@ -101,9 +101,9 @@ const LINE_BYTES: usize = 64;
 const MAX_PART_INPUTS: usize = 2048;
 const SECTION_INPUTS: usize = 128;
 const SECTION_BYTES: usize = 3 * LINE_BYTES;
-/// Exponents in the list of a row.
+/// The number of exponents in a header.
 const EXPONENTS: usize = 16;
-/// Offsets in the header: the number of exceptions, and the first exception.
+/// Offsets in the header: of the number of exceptions, and of the first exception.
 const COUNT_OFFSET: usize = EXPONENTS;
 const EXCEPTIONS_OFFSET: usize = 20;
 
@@ -147,7 +147,7 @@ fn exceptions(header: &[u8]) -> impl Iterator<Item = Exception> {
     header[EXCEPTIONS_OFFSET..].as_chunks::<4>().0.iter().take(count).map(|bytes| Exception(*bytes))
 }
 
-/// Packed rows of one block: `BLOCK_ROWS` of them or, at the end of a matrix, fewer.
+/// Packed rows of one block: `BLOCK_ROWS`, or fewer at the end of a matrix.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
     bytes: &'a [u8],
@@ -218,7 +218,7 @@ pub(super) struct Destination<'a> {
     pub stride: usize,
 }
 
-/// A part of the inputs of rows that are packed together.
+/// One part of the inputs, for up to `GROUP_ROWS` rows that are packed together.
 #[derive(Debug, Clone, Copy)]
 pub struct Group<'a> {
     bytes: &'a [u8],

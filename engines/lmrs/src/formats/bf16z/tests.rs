@@ -40,7 +40,7 @@ fn assert_rows_round_trip(rows: &[&[u16]]) {
 }
 
 #[test]
-fn rows_of_any_length_are_restored_bit_by_bit() {
+fn rows_of_various_lengths_are_restored_bit_by_bit() {
     let mut rng = TestRng::new(77);
     for inputs in [0, 128, 256, 896, 2048, 4864, 1 << 16] {
         assert_round_trip(&numbers(&mut rng, inputs));
@@ -87,7 +87,7 @@ fn zeros_nans_and_rare_exponents_are_restored() {
 
 #[test]
 fn a_row_is_refused_only_for_too_many_exceptions() {
-    // Sixteen exponents, about a hundred times each, and others once. A header has room for 11 exceptions.
+    // Sixteen exponents occur about a hundred times each, the others once. A header has room for 11 exceptions.
     let row = |exceptions: u16| {
         let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();
         for exception in 0..exceptions {
@@ -99,7 +99,7 @@ fn a_row_is_refused_only_for_too_many_exceptions() {
     assert_eq!(pack_one_row(&row(12)), Err(Unfit));
 }
 
-/// A sidecar may be damaged.
+/// The bytes come from a sidecar, which may be damaged.
 #[test]
 fn any_bytes_unpack_to_the_same_numbers_at_every_level() {
     let mut rng = TestRng::new(79);

@@ -1,8 +1,8 @@
 //! The x86 instruction sets (levels): unpacking of 16 or 32 numbers at a time, and products with one or two tokens.
 //!
-//! A product with one or two tokens unpacks and multiplies each number in registers, so only packed bytes are read. Rows that
-//! are packed together are multiplied together, so the activations are read once for all of them. As in the product with plain
-//! rows (`kernels::rows::dots`), a lane has one sum over all parts of a row, and the lanes are added only after the last part.
+//! A product with one or two tokens unpacks and multiplies each number in registers, so no unpacked weights are stored. Rows
+//! that are packed together are multiplied together, so the activations are read once for all of them. As in the product with
+//! plain rows (`kernels::rows::dots`), a lane has one sum over all parts of a row. The lanes are added after the last part.
 #![expect(unsafe_code, reason = "vector instructions")]
 #![expect(
     unsafe_op_in_unsafe_fn,
@@ -73,7 +73,7 @@ const AND_OR: i32 = 0b1110_1010;
 /// The constants that decode a row.
 #[derive(Clone, Copy)]
 struct RowDecoder {
-    /// Exponents at their position in a word, listed twice: the lookup uses five bits, and an index is the lower four.
+    /// Exponents at their position in a word, listed twice: the lookup uses five bits, and only the lower four are the index.
     exponents: __m512i,
     sign: __m512i,
     sign_and_mantissa: __m512i,
@@ -143,7 +143,7 @@ pub(super) fn unpack_avx512<const ROWS: usize>(
     });
 }
 
-/// Registers that hold the numbers of a section.
+/// The number of registers that hold the numbers of a section.
 const STEPS: usize = SECTION_INPUTS / Paired::LANES;
 type Numbers = [__m512i; STEPS];
 

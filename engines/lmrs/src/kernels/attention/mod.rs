@@ -1,4 +1,4 @@
-//! Attention over tiles of keys and values: products of a few rows with a tile, and the softmax between them.
+//! Attention over tiles of keys and values: queries times keys, the softmax, and weights times values.
 //!
 //! Both products are `sums += left * right`, where `right` is a tile of the KV cache. In a tile of keys, a row is one dimension
 //! of all positions of the tile. In a tile of values, a row is one position. So one kernel serves both, and no sum crosses vector
@@ -179,7 +179,7 @@ fn widen(kv_dtype: KvDtype, bytes: &[u8], numbers: &mut [f32]) {
 
 const LANES: usize = 16;
 
-/// `Softmax::step` of every level: each inlines it, and so compiles it for its vectors.
+/// The body of `Softmax::step`. Each level inlines it, so the compiler uses the vectors of that level.
 #[inline(always)]
 fn step(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS], visible: Range<usize>) -> f32 {
     if visible.start == 0 && visible.end >= BLOCK_POSITIONS {
@@ -196,7 +196,7 @@ fn step(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS], visible: Range
     weigh::<true>(state, scores)
 }
 
-/// Turns scores into weights, as `Softmax::step`. Hidden positions have the score -infinity.
+/// Turns scores into weights, and returns the factor for the outputs of earlier tiles. Hidden positions have the score -infinity.
 #[inline(always)]
 fn weigh<const HAS_HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS]) -> f32 {
     let mut maxima = [f32::NEG_INFINITY; LANES];
@@ -206,7 +206,7 @@ fn weigh<const HAS_HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_P
         }
     }
     let largest = larger(reduce(maxima, larger), state.largest);
-    // The exponential is seldom needed: few tiles have a larger score than all earlier ones.
+    // The exponential is seldom needed: in most tiles, no score is larger than all earlier scores.
     let correction = if largest == state.largest { 1.0 } else { exp(state.largest - largest) };
     let mut sums = [0.0; LANES];
     for chunk in scores.as_chunks_mut::<LANES>().0 {

@@ -1,4 +1,4 @@
-//! Every level against the definition, with sums in f64.
+//! Compares every level with the definition of each function, computed in f64.
 
 use super::*;
 use crate::kernels::test_rng::TestRng;

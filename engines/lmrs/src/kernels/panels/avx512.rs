@@ -62,7 +62,8 @@ impl PanelLanes for Vnni {
     type Ints = __m512i;
     type Floats = __m512;
 
-    /// A sum takes a register of integers and one of floats: 24 of 32. A line, scales and masks need the other registers.
+    /// A sum takes a register of integers and one of floats, so 12 sums take 24 of the 32 registers. A line, scales and masks
+    /// need the others.
     const MAX_SUMS: usize = 12;
 
     #[inline(always)]

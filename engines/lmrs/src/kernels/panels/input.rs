@@ -6,7 +6,7 @@ use crate::matrix::Rows;
 
 /// Inputs of an `ActivationBlock`, which share a scale.
 pub const BLOCK_INPUTS: usize = 32;
-/// The tokens of a tile: their blocks are stored side by side, as a kernel reads them. 12 sums fit into AVX-512 registers.
+/// The most tokens of a tile: their blocks are stored side by side, as a kernel reads them. 12 sums fit into AVX-512 registers.
 pub const TILE_TOKENS: usize = 12;
 /// Zeros fill the inputs up to a multiple of this number: the inputs of a section in the format with the longest sections.
 const SECTION_INPUTS: usize = 256;
@@ -111,7 +111,7 @@ impl Input {
         &self.blocks[start * self.token_blocks() + block * tile_tokens + token - start]
     }
 
-    /// Divides the tokens into at most this number of parts, of whole tiles, for threads to fill.
+    /// Divides the tokens into at most this number of parts, each of whole tiles, which threads fill.
     pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
         let part_tiles = self.tokens.div_ceil(TILE_TOKENS).div_ceil(parts.max(1)).max(1);
         let (tokens, token_blocks) = (self.tokens, self.token_blocks());

@@ -3,7 +3,8 @@
 //! ```text
 //! numbers   the trait of a format, and the definition of a product, number by number
 //! input     activations -> 8 bits, one scale for 32 of them
-//! product   the order of panels and tokens, and the product of a few of each in registers; `PanelLanes`: the trait of a level
+//! product   the order of panels and tokens; the product of one panel with up to twelve tokens, or of eight panels with one
+//!           token, with sums in registers; `PanelLanes`: the trait of a level
 //! avx2, avx512, neon   the levels
 //! ```
 //!

@@ -146,7 +146,7 @@ pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, destination: &mut [f3
     }
 }
 
-/// Runs of a group in `Scales`: the most of any format, 16 inputs each. The scales of a longer run are repeated.
+/// Runs of a group in `Scales`: four of 16 inputs, the most of any format. The scales of runs of 32 inputs are repeated.
 const MAX_RUNS: usize = 4;
 
 /// The stored numbers of a group, one byte each: line `i` has the inputs `4i .. 4i + 4` of 16 outputs.

@@ -51,7 +51,7 @@ pub trait PanelLanes {
     unsafe fn load_f16(at: *const u8) -> Self::Floats;
     unsafe fn load_u8(at: *const u8) -> Self::Floats;
     unsafe fn load_i8(at: *const u8) -> Self::Floats;
-    /// Returns the floats. A level may keep their loads before the code that follows in the source, without an instruction.
+    /// Returns the floats unchanged. A level can use this to make the compiler load them before the code that follows.
     #[inline(always)]
     unsafe fn load_first(floats: Self::Floats) -> Self::Floats {
         floats
@@ -76,8 +76,8 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
-/// Multiplies panels with the tokens of `input`. `streams`, 8 or 1, is the number of panels that are read at once for few
-/// tokens; if their sums do not fit into registers, one panel is read at once.
+/// Multiplies panels with the tokens of `input`. `streams`, 8 or 1, is the number of panels that are read at once. If the sums
+/// of all tokens do not fit into registers for 8 panels, one panel is read at once.
 ///
 /// # Safety
 /// The processor has the features of `L`, `check` has passed, and `N` is the matrix's format.
@@ -173,7 +173,7 @@ impl<N: PanelFormat> Product<'_, N> {
         panels.start += part_panels * PANELS;
     }
 
-    /// Multiplies some panels with all tokens of a tile, as many tokens at once as registers allow.
+    /// Multiplies these panels with all tokens of a tile, as many tokens at once as registers allow.
     ///
     /// # Safety
     /// The processor has the features of `L`. The function checks everything else.
@@ -234,7 +234,7 @@ fn write(panel: usize, token: usize, sums: &[[f32; PANEL_OUTPUTS]], out: &mut Ou
 type Sums<const TOKENS: usize> = [[f32; PANEL_OUTPUTS]; TOKENS];
 
 /// The products of whole panels with the tokens of a tile. A line of each panel is read in turn, so several panels are several
-/// memory streams, which only the AMX level uses.
+/// memory streams. Only the AMX level multiplies several panels at once.
 ///
 /// # Safety
 /// The processor has the features of `L`. Each of `panels` points to `sections` sections of `N`. `blocks` points to the first

@@ -1,4 +1,5 @@
-//! Packing against model-files, the portable product against the widened weights, and each level against the portable one.
+//! Compares packed weights with those of `model-files`, the portable product with that of the widened weights, and each level
+//! with the portable level.
 
 use model_files::{Dtype, blocks};
 

@@ -1,4 +1,4 @@
-//! Activations in bf16, in the three layouts that products read: one after the other, with padding, and as operands of tiles.
+//! Activations in bf16, in the three layouts that products read: tokens without gaps, tokens with padding, operands of tiles.
 #![expect(unsafe_code, reason = "lines viewed as their numbers")]
 
 use std::ops::Range;
@@ -80,11 +80,11 @@ impl PaddedRows {
     }
 }
 
-/// Tokens of a group, whose pairs lie side by side: the columns of an AMX tile.
+/// The tokens of a group, whose pairs lie side by side: as many as an AMX tile has columns.
 pub const GROUP_TOKENS: usize = 16;
-/// Inputs of a step, which are a pair.
+/// Inputs of a step: one pair.
 pub const PAIR_INPUTS: usize = 2;
-/// The number of steps is padded to a multiple of 16: the steps of an AMX tile.
+/// The number of steps is padded to a multiple of 16: as many as an AMX tile has.
 const STEP_PADDING: usize = 16;
 
 /// 64 bytes as 16 words. Each is a pair of bf16, four bytes, or the bits of an f32 sum.

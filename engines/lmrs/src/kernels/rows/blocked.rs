@@ -4,7 +4,7 @@
 //! for each block of rows that fills a quarter of a second-level cache
 //!     for each group of a few tokens
 //!         for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
-//!             for each four rows of the block: sums[token][row] += weights[row] * x[token], in registers
+//!             for every four rows of the block: sums[token][row] += weights[row] * x[token], in registers
 //! ```
 //!
 //! Meanwhile the next block is prefetched, line by line and evenly, so that memory and arithmetic work at the same time. The
@@ -30,17 +30,17 @@ const NUMBER_BYTES: usize = 2;
 /// Bytes of a block of rows, which all tokens use: a quarter of a second-level cache of 1 MiB. Meanwhile the next block is
 /// prefetched.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of the first block of a product, if the last product did not prefetch it. Each next block is twice as large, up to
-/// `BLOCK_BYTES`.
+/// Bytes of the first block of a product, if the thread's last product did not prefetch it. Each next block is twice as large,
+/// up to `BLOCK_BYTES`.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
 const LINE_BYTES: usize = 64;
 
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    /// An entry for each four rows. With a single chunk of inputs, one entry serves all rows in turn.
+    /// An entry for every four rows. With a single chunk of inputs, one entry serves all rows in turn.
     sums: Vec<Sums>,
-    /// Address of the rows that the last product prefetched, or 0.
+    /// The address of the rows that the last product of this thread prefetched, or 0.
     prefetched: usize,
 }
 
@@ -87,7 +87,7 @@ pub unsafe fn multiply_cached(floats: &Floats, x: &PaddedRows, next: &[u8], out:
     SCRATCH.set(scratch);
 }
 
-/// All tokens over one block of rows, while the next block is prefetched.
+/// The product of all tokens with one block of rows. Meanwhile the next block is prefetched.
 struct Pass<'a> {
     floats: &'a Floats<'a>,
     x: &'a PaddedRows,
@@ -295,10 +295,10 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
     }
 }
 
-/// Parts of a line: the lines that `Prefetch` takes per register tile are not a whole number.
+/// `Prefetch` counts in these parts of a line, because the number of lines for each register tile is not whole.
 const PARTS_PER_LINE: usize = 1 << 16;
 
-/// Prefetch of the next rows, spread evenly over the register tiles of the current rows: the memory, and the progress.
+/// Spreads the prefetch of the next rows evenly over the register tiles of the current rows.
 struct Prefetch {
     next: *const u8,
     prefetched_lines: usize,
@@ -313,7 +313,8 @@ impl Prefetch {
         Self { next: next.as_ptr(), prefetched_lines: 0, parts_per_tile, due_parts: 0 }
     }
 
-    /// The memory that a tile with this number of steps prefetches: its address, and its lines in each step (0, 1, 2 or 4).
+    /// Takes the memory that the next register tile prefetches, in this number of steps. Returns its address, and the lines of
+    /// each step (0, 1, 2 or 4).
     #[inline(always)]
     fn next(&mut self, steps: usize) -> (*const u8, usize) {
         self.due_parts += self.parts_per_tile;

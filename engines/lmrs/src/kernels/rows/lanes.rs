@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-/// A register of f32 sums, or of the numbers whose products are added to them.
+/// A register of f32 sums, or of numbers that are multiplied and added to such sums.
 ///
 /// Each method is a few instructions of its level, inlined into a function that enables the level's features. Methods take
 /// pointers because weights lie at any address.

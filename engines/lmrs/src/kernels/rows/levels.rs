@@ -19,7 +19,7 @@ use {
     crate::formats::floats::InBf16,
 };
 
-/// Whether a level multiplies pairs of bf16. Rust has no stable intrinsics for such products on ARM.
+/// Whether a level multiplies pairs of bf16. On ARM none does: Rust has no stable intrinsics for such products there.
 pub fn has_pairs(level: Level) -> bool {
     #[cfg(target_arch = "x86_64")]
     return level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16");

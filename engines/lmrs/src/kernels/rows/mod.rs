@@ -70,7 +70,7 @@ pub struct RowKernels {
 
 #[derive(Clone, Copy)]
 struct PairKernels {
-    /// The most tokens for `dot`. Larger batches use `multiply_blocked`.
+    /// The most tokens for `dot`. Larger batches use `blocked` or tiles.
     max_tokens: usize,
     dot: fn(Level, &Matrix, &[u16], &mut [Outputs]),
     blocked: fn(Level, &Matrix, &PaddedRows, &mut Outputs),
@@ -128,8 +128,9 @@ impl TileKernel {
 }
 
 /// The number of streams: ranges of the matrix's rows that `dot` reads at once. Rows of several streams share each read of the
-/// activations. But for one token whose activations stay in the first-level cache, a matrix in memory is one stream, which is
-/// faster on a Zen 4, and slower on a Sapphire Rapids, which has AMX (`MEASURED.md`).
+/// activations. If one token's activations stay in the first-level cache, this saves little. A matrix in memory is then one
+/// stream, which a Zen 4 reads fastest. A Sapphire Rapids reads several streams faster, so the level `amx` keeps them
+/// (`MEASURED.md`). Packed rows are always one stream.
 pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;

@@ -1,4 +1,4 @@
-//! Every level of this machine against sums in f64, on random shapes.
+//! Compares the products of every level of this machine with sums in f64, on random shapes.
 
 #[cfg(target_arch = "x86_64")]
 pub mod panels;
@@ -44,8 +44,8 @@ fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, case: &s
     assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {case}"));
 }
 
-/// Each output is within the rounding of its additions in any order, `inputs * eps * sum |a b|`, and `relative_error` of each
-/// product.
+/// Asserts that each output is within the sum of two errors: `(inputs + 1) * eps * sum |a b|`, for additions in any order,
+/// and `relative_error` of each product.
 pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, relative_error: f64, case: &str) {
     assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{case}");
     let relative_error = relative_error + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
@@ -76,7 +76,7 @@ fn every_level_multiplies_random_shapes_within_its_rounding() {
     let mut rng = TestRng::new(1);
     for round in 0..60 {
         let (outputs, inputs) = (1 + rng.below(70), 1 + rng.below(200));
-        // Few tokens or many, for different kernels.
+        // Up to 9 tokens or up to 70, because these use different kernels.
         let tokens = 1 + rng.below(if round % 2 == 0 { 9 } else { 70 });
         let x = rng.rows(tokens, inputs);
         for format in FORMATS {
@@ -148,7 +148,7 @@ fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_a_large_matrix() {
     }
 }
 
-/// Rows that are longer than a chunk, fill several blocks, or end within a register; and one matrix that does none of these.
+/// Tests rows that are longer than a chunk, fill several blocks, or end within a register. The last matrix has none of these.
 #[test]
 fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_long_rows() {
     let mut rng = TestRng::new(10);

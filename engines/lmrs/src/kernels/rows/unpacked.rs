@@ -14,7 +14,7 @@ use crate::matrix::{Block, Floats, Matrix};
 
 /// A format that packs rows of bf16 into fewer bits: its layout and its readers.
 pub(crate) trait PackedBf16: 'static {
-    /// Rows that are packed together as a block. The last block of a matrix may have fewer.
+    /// The number of rows that are packed together as a block. The last block of a matrix may have fewer.
     const BLOCK_ROWS: usize;
     /// The most tokens for `PackedBf16::dot`. More tokens are multiplied with unpacked rows.
     const MAX_DOT_TOKENS: usize;
@@ -24,7 +24,7 @@ pub(crate) trait PackedBf16: 'static {
 
     fn row_bytes(inputs: usize) -> usize;
 
-    /// Rows that are unpacked together, so that memory is read sequentially: 1 if rows do not interleave.
+    /// The number of rows that are unpacked together, so that memory is read sequentially: 1 if rows do not interleave.
     fn rows_unpacked_together(inputs: usize) -> usize;
 
     /// Packs rows of `inputs` numbers, in the layout of files, into the memory of one block.
@@ -59,7 +59,7 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
     let is_single = out.tokens() == 1;
     let max_bytes = if is_single { SINGLE_TOKEN_BYTES } else { MANY_TOKENS_BYTES };
     for_each_unpacked_chunk::<P>(level, matrix, out, max_bytes, |floats, out| {
-        // One row of each stream: together they share each read of the token's activations.
+        // The rows become streams: `dot` multiplies a row of each at once, and they share each read of the activations.
         let (rows, streams) = (out.outputs().len(), levels::rows_at_once(level));
         let stream_rows = rows.div_ceil(streams);
         match streams {
@@ -101,8 +101,8 @@ pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, ou
     });
 }
 
-/// Unpacks chunks of at most `max_bytes`, but at least `rows_unpacked_together` rows if there are so many, and calls `multiply`
-/// for each chunk.
+/// Unpacks rows in chunks, and calls `multiply` for each chunk. A chunk has at most `max_bytes`, or `rows_unpacked_together`
+/// rows if these have more.
 fn for_each_unpacked_chunk<P: PackedBf16>(
     level: Level,
     matrix: &Matrix,

@@ -1,4 +1,4 @@
-//! Products of panels that are widened to bf16, against sums in f64 with the weights as model-files widens them.
+//! Compares products of panels that are widened to bf16 with sums in f64, of the weights as `model-files` widens them.
 #![expect(unsafe_code, reason = "one thread writes disjoint columns of the same rows")]
 
 use model_files::blocks;

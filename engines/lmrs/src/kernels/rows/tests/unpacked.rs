@@ -90,7 +90,7 @@ fn packed_rows_and_bf16_rows_have_the_same_largest_output() {
     }
 }
 
-/// Products use tiles only with AMX, but any level with pairs can compute them.
+/// `ops` chooses tiles only with AMX, but `tile` works at every level with pairs.
 #[test]
 fn packed_rows_and_bf16_rows_give_equal_products_through_tiles() {
     let mut rng = TestRng::new(33);

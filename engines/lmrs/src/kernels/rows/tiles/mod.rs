@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `pack` makes the lines, and `WidenedPanels` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
-//! implement it. Products are summed by `amx` only. The sums of `pairs` serve tests on machines without AMX;
-//! `examples/panel-rates` measures them.
+//! implement it. The engine sums products by `amx` alone, which uses the conversions and the transposition of `pairs`. The sums
+//! of `pairs` serve tests on machines without AMX, and `examples/panel-rates` measures them.
 #![expect(unsafe_code, reason = "SIMD instructions")]
 
 pub mod amx;
@@ -212,9 +212,9 @@ fn first_pairs(lines: &mut [U32Line], pairs: usize) -> &mut [u32] {
 /// # Safety
 /// For every method: the machine has the level.
 pub trait TileUnit {
-    /// Outputs of a register tile.
+    /// The number of outputs of a register tile.
     const OUTPUTS: usize;
-    /// Groups of tokens of a register tile.
+    /// The number of groups of tokens of a register tile.
     const GROUPS: usize;
     /// The most steps of a `TileProduct`: their lines stay in the first-level cache.
     const STEPS: usize;
