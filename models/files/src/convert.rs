@@ -52,7 +52,8 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
 
 fn dtype_to_write(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
     let requested = dtype_of(part, goal.dtype, goal.format);
-    // GGUF stores these parts in f32 only, whatever the original dtype was: narrow them only without loss.
+    // A GGUF has these parts in f32 whatever their original dtype was, so f32 says nothing about it: they are narrowed only
+    // without loss.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
         let values = weights.values(part)?;
         let (mut bytes, mut restored) =
@@ -80,7 +81,7 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
             (config, Some(generation))
         }
     };
-    // Between folders of safetensors the tokenizer is copied; everything else is read and written again.
+    // Between folders of safetensors, the tokenizer's files are copied. Everything else is read and written again.
     let is_copied = model.format == Format::Safetensors && to == Format::Safetensors;
     let copied = match is_copied {
         true => ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]

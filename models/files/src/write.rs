@@ -32,10 +32,12 @@ pub(crate) struct TensorPlan {
     pub offset: u64,
 }
 
-/// Gets the bytes written and the bytes in total. An error that it returns ends the work and removes the output.
+/// Gets the bytes of tensors written so far, and the bytes of the whole files. An error that it returns ends the work and
+/// removes the output.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
-/// How many numbers one step writes: enough for long reads, few enough that memory does not grow with the model.
+/// How many numbers one step writes at most, if a row is not longer: enough for long reads, and independent of the model, so
+/// that memory does not grow with it.
 const STEP_NUMBERS: u64 = 1 << 20;
 
 /// Writes the files into `folder`.

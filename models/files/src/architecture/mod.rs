@@ -1,4 +1,4 @@
-//! The supported architectures, and the tensors of each, so that models can be synthesised, converted, checked and named.
+//! The supported architectures, and the tensors of each, so that models can be synthesised, converted, checked and identified.
 //!
 //! A new architecture is an entry in `ARCHITECTURES` (`table`), and a function with its tensors if they differ from Llama's.
 
@@ -25,7 +25,7 @@ pub struct Architecture {
     pub class: &'static str,
     /// Whether the output matrix is the embedding by default.
     pub(crate) tied: bool,
-    /// The default head size, where it is not the hidden size divided by the heads.
+    /// The default head size, where it is not the hidden size divided by the number of heads.
     pub(crate) head_dim: Option<u32>,
     /// The default epsilon of norms for a config.json without one. A GGUF always has one.
     pub norm_epsilon: f64,
@@ -45,9 +45,10 @@ pub struct Architecture {
     gguf_has_attention_bias: bool,
     /// The correspondence of config.json's fields and GGUF's metadata.
     pub(crate) keys: &'static [Key],
-    /// Other fields of config.json, the same for every model of this architecture.
+    /// Other fields that a conversion writes to config.json. A config.json with other values cannot become a GGUF, except for
+    /// the fields of biases.
     pub(crate) constants: &'static str,
-    /// Fields of config.json that GGUF lacks, each with the value that changes nothing.
+    /// Further fields of config.json that GGUF lacks, each with the value that changes nothing.
     neutral: &'static str,
     /// Whether the activation `gelu` means its tanh approximation.
     gelu_means_tanh: bool,
@@ -182,7 +183,7 @@ pub(crate) fn matching_architectures<'a>(
     fitting
 }
 
-/// One tensor of a network in both formats.
+/// One tensor of a network, with its name and layout in both formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// The name in the Hugging Face hub's safetensors.
@@ -279,7 +280,7 @@ impl Part {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
 
-    /// The index in the other format of row `row` in format `from`. Not for `Transposed`, whose rows are columns there.
+    /// The index that row `row` of format `from` has in the other format. Not for `Transposed`: its rows are columns there.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
         let GgufLayout::Pairs { heads } = self.gguf_layout else { return row };
         let head_rows = self.shape[0] / heads;

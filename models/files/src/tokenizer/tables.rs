@@ -86,7 +86,7 @@ impl TokenizerTables {
         token.map(String::as_str)
     }
 
-    /// Checks that every table has the right length and every id in it has a token.
+    /// Checks that every table has the right length, that every id in the tables has a token, and that no two tokens are equal.
     pub fn check(&self) -> Result<()> {
         let length = self.tokens.len();
         ensure!(self.types.len() == length, "{length} tokens and {} types", self.types.len());
