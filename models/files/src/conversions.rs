@@ -13,7 +13,7 @@ use crate::{Dtype, Format, ModelFolder};
 
 pub const DEFAULT_LIMIT_BYTES: u64 = 20_000_000_000;
 
-/// One model in one format and dtype.
+/// A conversion in the cache: one model in one format and dtype.
 #[derive(Debug, Clone)]
 pub struct Conversion {
     /// The name of the original model.
