@@ -31,19 +31,20 @@ pub struct Architecture {
     pub norm_epsilon: f64,
     /// The default inner size in multiples of the hidden size, if config.json may omit it.
     inner_multiple: Option<u32>,
-    /// The name of its pre-tokenizer (`Pre`), for models synthesised from a config.json.
+    /// The name of the pre-tokenizer (`Pre`) of a model that is synthesised from a config.json.
     pub(crate) pre: &'static str,
     /// Ends of tensor names that identify the architecture: every model of the architecture has all of them.
     pub(crate) marks: &'static [&'static str],
     /// Marks of other architectures that some models of this architecture also have.
     pub(crate) may_have: &'static [&'static str],
-    /// Ends of the names of tensors that can be computed from the config: some checkpoints also hold masks and frequencies.
+    /// Ends of the names of tensors that can be computed from the config, such as masks and frequencies. Some checkpoints have
+    /// them.
     pub(crate) buffers: &'static [&'static str],
     /// The prefix that some checkpoints add, and the beginnings of the names that get it.
     prefix: Option<(&'static str, &'static [&'static str])>,
     /// Whether llama.cpp supports the biases of `attention_bias` in a GGUF of this architecture.
     gguf_has_attention_bias: bool,
-    /// The correspondence of config.json's fields and GGUF's metadata.
+    /// The fields of config.json that have a key in GGUF's metadata.
     pub(crate) keys: &'static [Key],
     /// Other fields that a conversion writes to config.json. A config.json with other values cannot become a GGUF, except for
     /// the fields of biases.
@@ -140,8 +141,8 @@ const MAX_SIZE: u32 = 1 << 24;
 /// A bound on layers: the list of parts stays short.
 const MAX_LAYERS: u32 = 4096;
 
-/// Finds the architecture of a model, and the source of that fact: its config, else the class that the config names, else
-/// its tensors' names. The model's name decides between architectures with the same tensors.
+/// Finds the architecture of a model, and the source of that fact: `model_type` of the config, else the class that the config
+/// names, else the names of the tensors. The model's name decides between architectures with the same tensor names.
 pub(crate) fn detect<'a>(
     config: &Value,
     tensors: impl Iterator<Item = &'a str> + Clone,
@@ -164,8 +165,8 @@ pub(crate) fn detect<'a>(
     }
 }
 
-/// The architectures that match the tensors' names: all of their own marks occur, and no mark that they cannot have. The
-/// architecture with most marks comes first.
+/// The architectures that match the tensors' names: all marks of the architecture occur, and no mark that it cannot have. The
+/// architecture with the most marks comes first.
 pub(crate) fn matching_architectures<'a>(
     tensors: impl Iterator<Item = &'a str> + Clone,
 ) -> Vec<&'static Architecture> {

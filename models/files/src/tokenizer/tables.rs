@@ -25,7 +25,7 @@ pub enum TokenType {
     UserDefined = 4,
     /// A token that no text is encoded to.
     Unused = 5,
-    /// For example `<0x0A>`: a byte of a character that has no token.
+    /// A byte of a character that has no token: `<0x0A>`.
     Byte = 6,
 }
 
