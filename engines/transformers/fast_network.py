@@ -199,9 +199,9 @@ class Decoder(nn.Module):
             state.copy_(value)
 
     def step(self, span):
-        """Adds the last id of each sequence to the cache, and replaces it by the next id. The length of `span` is the number
-        of cached tokens to read: a compiler can keep a length variable. The content of `span` is unused. Among equal logits
-        `argmax` takes the lowest id."""
+        """Adds the last token of each sequence to the cache, and replaces its id by the next id. The length of `span` is the
+        number of cached tokens to read: a compiler can keep a length variable. The content of `span` is unused. Among equal
+        logits `argmax` takes the lowest id."""
         tokens = span.shape[0]
         if self.is_masked:
             self.mask.index_fill_(1, self.column, 0.0)
@@ -283,7 +283,7 @@ def empty_parameter(dtype, *size):
 
 def product(x, matrix, bias=None):
     """`x` [rows, in] times `matrix` [out, in], which is in the dtype of the load or in int8. In the dtype of the load, a compiled
-    product of one row on a CPU is a loop over the matrix, because memory is its bound. All others use `linear`."""
+    product of one row on a CPU is a loop over the matrix, because memory is its bound, and others use `linear`."""
     if isinstance(matrix, Int8Matrix):
         return int8_product(x, matrix.codes, matrix.scales, bias)
     if x.is_cuda or x.shape[0] > 1 or not torch.compiler.is_compiling():

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from engine_kit import Failed, read_choice, read_flag
 
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
-# Paths whose decode step this engine always captures as a CUDA graph. It also captures that of path `compile` in some modes.
+# Paths with the library's network, whose decode step this engine always captures as a CUDA graph. It also captures the steps of
+# path `compile` without fusion, and of path `fast`.
 CAPTURED_PATHS = ("cuda-graph", "jit-cuda-graph")
 # Paths with the library's network, and a decode step that is compiled or traced.
 COMPILED_PATHS = ("compile", "jit", "jit-cuda-graph")

@@ -27,7 +27,7 @@ pub struct Architecture {
     pub(crate) tied: bool,
     /// The default head size, where it is not the hidden size divided by the number of heads.
     pub(crate) head_dim: Option<u32>,
-    /// The default epsilon of norms for a config.json without one. A GGUF always has one.
+    /// The default epsilon of norms for a config.json without one. A GGUF must have one.
     pub norm_epsilon: f64,
     /// The default inner size in multiples of the hidden size, if config.json may omit it.
     inner_multiple: Option<u32>,
