@@ -88,7 +88,7 @@ def weight_facts(network, dtype, parameters, quantized=None):
 
 
 def main_dtype(network):
-    """The dtype of most of the parameters."""
+    """The dtype that most of the parameters have."""
     counts = {}
     for parameter in network.parameters():
         counts[parameter.dtype] = counts.get(parameter.dtype, 0) + parameter.numel()

@@ -14,8 +14,7 @@ use crate::weights::{FileWeights, Weights};
 use crate::write::{FilePlan, OnProgress, Staged, dtype_of, write_files};
 use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf, safetensors};
 
-/// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`, the dtype of most
-/// bytes.
+/// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`.
 pub fn convert(model: &ModelFolder, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     check(goal.format, goal.dtype)?;
     let parts = model.parts()?;
@@ -40,7 +39,7 @@ fn unused_tensors(model: &ModelFolder, parts: &[Part]) -> Option<String> {
     Some(format!("left out: {count} that the config does not use, such as `{}`", printable(&first.name)))
 }
 
-/// The dtype of most bytes of the model.
+/// The dtype that has the most bytes of the model.
 pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
     let most = model.dtypes().into_iter().max_by_key(|(_, bytes)| *bytes);
     let (name, _) = most.with_context(|| format!("model `{}` has no tensors", model.name))?;

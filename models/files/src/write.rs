@@ -36,8 +36,8 @@ pub(crate) struct TensorPlan {
 /// removes the output.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
-/// How many numbers one step writes at most, if a row is not longer: enough for long reads, and independent of the model, so
-/// that memory does not grow with it.
+/// How many numbers one step writes, in whole rows: enough for long reads. It does not depend on the model's size, so memory
+/// does not grow with the model.
 const STEP_NUMBERS: u64 = 1 << 20;
 
 /// Writes the files into `folder`.
