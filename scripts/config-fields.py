@@ -76,7 +76,7 @@ def computes_logits(file):
 
 
 def used_nodes(path, name):
-    """Every class and function that this one uses, directly or not."""
+    """This class and every class and function that it uses, directly or not."""
     seen, waiting = {}, [(path, name)]
     while waiting:
         found = find(*waiting.pop())
@@ -153,7 +153,7 @@ def with_bases(path, name):
 
 
 def class_attributes(node):
-    """The names that a class defines and that are no fields: methods, properties, and constants."""
+    """The names in a class that are no fields: methods, properties, and constants."""
     for child in node.body:
         if isinstance(child, ast.FunctionDef):
             yield child.name

@@ -1,5 +1,5 @@
 """Reads a checkpoint for path `fast`: the shape of the network from the config, and the tensors into the joined tensors of
-`fast_network.py`. A refusal names the unsupported feature."""
+`fast_network.py`. Features that the path does not support are refused by name."""
 
 import math
 from types import SimpleNamespace
@@ -74,7 +74,7 @@ def read_shape(config):
         # Whether the checkpoint has queries, keys and values in one tensor, and gate and up in another.
         joined=joined,
         uses_gelu=is_gemma,
-        # Gemma's checkpoints store norms minus one, and Gemma scales the embeddings of its input.
+        # Gemma's checkpoints store the weights of norms minus one, and Gemma scales the embeddings of its input.
         norm_offset=1.0 if is_gemma else 0.0,
         embedding_scale=math.sqrt(hidden_size) if is_gemma else None,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
@@ -149,7 +149,7 @@ def read_network(folder, shape, dtype, is_int8, progress):
                 # Some checkpoints without the output matrix omit the prefix `model.`.
                 full_name = name if name in targets else f"model.{name}"
                 if full_name in targets:
-                    # Opened again for each tensor: the process's memory includes the read pages of an open file.
+                    # Opened again for each tensor: while a file is open, its pages that were read count as memory of the process.
                     with safe_open(path, framework="pt") as file:
                         copy_tensor(name, file.get_tensor(name), joined_tensors, targets[full_name], shape)
                     missing.pop(full_name, None)

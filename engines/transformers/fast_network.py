@@ -1,8 +1,8 @@
 """The network for `path=fast`: the decoder of Llama and similar models, its KV cache, and its products in several dtypes.
 
 Matrices with the same input are joined. The cache has a fixed address, and the step itself advances the decode state, so that
-the step can be compiled whole and replayed. Norms, rotations and the step's attention are in f32 in every load. A prompt's
-attention and the results of products are in the dtype of the load, even with int8 matrices.
+the step can be compiled whole and replayed. Norms, rotations and the step's attention are computed in f32 in every load. A
+prompt's attention and the results of products are in the dtype of the load, even with int8 matrices.
 """
 
 import math
@@ -17,15 +17,15 @@ from torch.nn.functional import gelu, linear, scaled_dot_product_attention, silu
 NORM_DTYPE = torch.float32
 
 # The product of a matrix and one row of activations is bound by memory, and the compiler writes it as a loop over the matrix's
-# rows. The matrix is divided into this many panels, and the loop takes one row of each panel at a time. So the processor
-# prefetches several streams, and computes independent sums. More panels are slower.
+# rows. The matrix is divided into this many panels (2 or 1 if its rows cannot be divided by 4), and the loop takes one row of
+# each panel at a time. So the processor prefetches several streams, and computes independent sums. More panels are slower.
 PANELS = 4
 
 # The most columns in one sum. For a longer sum the compiler uses a more precise method at half the speed.
 MAX_SUM_COLUMNS = 4096
 
-# The weights of an int8 matrix that are quantized or dequantized at once: few enough for the caches of a CPU, many enough for
-# a CUDA kernel.
+# The number of weights of an int8 matrix that are converted at once. On a CPU they fit into the caches; on CUDA they are
+# enough work for a kernel. Weights are quantized on the CPU, and dequantized on the device of the product.
 WEIGHTS_PER_PIECE = {"cpu": 2**20, "cuda": 2**26}
 
 # The most rows of activations that a compiled loop multiplies with an int8 matrix. More rows are faster with the dequantized
@@ -53,7 +53,7 @@ class Network(nn.Module):
         self.embedding_scale = None if scale is None else float(torch.tensor(scale, dtype=dtype, device="cpu"))
 
     def prepare(self, context_tokens):
-        """Computes the rotations of all positions, on the device of the weights."""
+        """Computes the rotations of all positions, and stores them on the device of the weights."""
         cosines, sines = rotations(self.shape, context_tokens, self.norm.device)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
@@ -117,14 +117,16 @@ class Decoder(nn.Module):
 
     def __init__(self, network, sequences, context_tokens, reads_only_written):
         """`reads_only_written`: a step reads only written tokens of the cache. Otherwise a step, such as a captured
-        graph, may read more, and a mask hides unwritten tokens. Sequences of different lengths need the mask too."""
+        graph, may read more, and a mask hides unwritten tokens. Several sequences have the mask in any case: it also
+        hides their pads."""
         super().__init__()
         self.network, self.context_tokens = network, context_tokens
         self.is_masked = not reads_only_written or sequences > 1
         shape, dtype = network.shape, network.dtype
         on_device = dict(device=network.norm.device)
-        # The position after the context is never written. Without it, a view of the whole KV cache would be a special case to
-        # the compiler. And heads at distances of a power of two would compete for the same lines of the processor's cache.
+        # The cache has one position more than the context, which is never written. Without it, the compiler would treat a view
+        # of the whole cache as a special case. And heads would often be a power of two apart in memory, so that they would
+        # compete for the same lines of the processor's cache.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
         # Masked values are multiplied by zero, so they must be finite.
         make = torch.empty if reads_only_written else torch.zeros
@@ -197,8 +199,9 @@ class Decoder(nn.Module):
             state.copy_(value)
 
     def step(self, span):
-        """Replaces the id of each sequence by the next id. The length of `span` is the number of cached tokens to read, which
-        a compiler keeps variable; its content is unused. Among equal logits `argmax` takes the lowest id."""
+        """Adds the last token of each sequence to the cache, and replaces its id by the next id. The length of `span` is the
+        number of cached tokens to read: a compiler can keep a length variable. The content of `span` is unused. Among equal
+        logits `argmax` takes the lowest id."""
         tokens = span.shape[0]
         if self.is_masked:
             self.mask.index_fill_(1, self.column, 0.0)
@@ -279,8 +282,8 @@ def empty_parameter(dtype, *size):
 
 
 def product(x, matrix, bias=None):
-    """`x` [rows, in] times `matrix` [out, in], which is in the dtype of the load or in int8. On a CPU a compiled product of one
-    row is a loop over the matrix, because memory is its bound; more rows use `linear`."""
+    """`x` [rows, in] times `matrix` [out, in], which is in the dtype of the load or in int8. In the dtype of the load, a compiled
+    product of one row on a CPU is a loop over the matrix, because memory is its bound, and others use `linear`."""
     if isinstance(matrix, Int8Matrix):
         return int8_product(x, matrix.codes, matrix.scales, bias)
     if x.is_cuda or x.shape[0] > 1 or not torch.compiler.is_compiling():
@@ -343,7 +346,7 @@ class Int8Matrix(nn.Module):
         self.scales = nn.Parameter(torch.empty(rows, dtype=torch.float32), requires_grad=False)
 
     def write(self, first, tensor):
-        """Quantizes `tensor` into the rows from `first` on, a few at a time. Returns False if `tensor` has NaN or infinity,
+        """Quantizes `tensor` into the rows from `first` on, in pieces. Returns False if `tensor` has NaN or infinity,
         which have no code."""
         is_finite = True
         for rows in tensor.split(max(1, WEIGHTS_PER_PIECE["cpu"] // self.shape[1])):

@@ -40,8 +40,8 @@ class GeneratePath(DecodePath):
             hook.remove()
 
     def _check_first_logits(self):
-        """Adds a hook to the network. The hook removes itself after the first call, so that it costs no time at other
-        tokens."""
+        """Adds a hook to the network that checks the logits of the first call. The hook then removes itself, so that it costs
+        no time at other tokens."""
 
         def check(network, arguments, output):
             hook.remove()

@@ -78,7 +78,7 @@ def effects(options, quantized, devices, own_output_matrix):
 
 
 def weight_facts(network, dtype, parameters, quantized=None):
-    """The facts of the weights. `quantized`: the facts from `quantize.py`; None for unquantized weights."""
+    """The facts of the weights for the answer to `load`. `quantized`: the facts from `quantize.py`, or None."""
     weights_bytes = sum(dict(tensor_sizes(network)).values())
     weights_dtype = quantized.weights_dtype if quantized else main_dtype(network)
     compute_dtype = quantized.compute_dtype if quantized else DTYPE_NAMES[dtype]
@@ -88,7 +88,7 @@ def weight_facts(network, dtype, parameters, quantized=None):
 
 
 def main_dtype(network):
-    """The dtype of most of the parameters."""
+    """The dtype that most of the parameters have."""
     counts = {}
     for parameter in network.parameters():
         counts[parameter.dtype] = counts.get(parameter.dtype, 0) + parameter.numel()

@@ -14,7 +14,7 @@ from engine_kit import Failed
 # The library's name of each value of the option `attention`; `decode_path.py` restricts `flash` to one kernel.
 LIBRARY_ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
 
-# The kinds of layers with a limited window, and the config's field for its length in tokens.
+# Each kind of layer with a limited window, and the config field with the length of that window in tokens.
 WINDOW_FIELDS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 
 # The libraries warn of their own deprecations, and of settings that are deliberate here.
@@ -106,7 +106,7 @@ def broken_config(folder, error):
 
 
 def error_and_class(error):
-    """The message of an error and its class: the message of a `KeyError` is only a key."""
+    """The class and the message of an error: the message of a `KeyError` is only a key."""
     text = one_line(error)
     return text if text == type(error).__name__ else f"{type(error).__name__}: {text}"
 
@@ -130,7 +130,7 @@ def divide_parts(parts, device_count):
 
 
 def _count_devices(parts, capacity):
-    """The number of devices that the parts fill in order, with `capacity` bytes on each."""
+    """The number of devices that the parts need in their order, with at most `capacity` bytes on each."""
     used, remaining_bytes = 1, capacity
     for _, size in parts:
         if size > remaining_bytes:

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from engine_kit import Failed, read_choice, read_flag
 
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
-# Paths with a decode step that this engine captures as a CUDA graph.
+# Paths with the library's network, whose decode step this engine always captures as a CUDA graph. It also captures the steps of
+# path `compile` without fusion, and of path `fast`.
 CAPTURED_PATHS = ("cuda-graph", "jit-cuda-graph")
 # Paths with the library's network, and a decode step that is compiled or traced.
 COMPILED_PATHS = ("compile", "jit", "jit-cuda-graph")
@@ -31,7 +32,8 @@ DTYPES = ["f32", "bf16", "f16"]
 
 
 def read_options(options, device):
-    """Reads every option, or its default. `device` is the device of the load: `cpu`, `cuda`, `cuda:1`."""
+    """Reads every option, or its default. `device` is the device of the load: `cpu`, `cuda`, `cuda:1`. A refusal has no hint
+    if following the hints would lead back to the same options."""
     try:
         return _read_and_check(options, device)
     except Failed as failed:
@@ -126,7 +128,7 @@ def _read_integer(options, name, default, smallest):
 
 
 def _refuse_unless(has_effect, options, parsed, name, remedy):
-    """Refuses an option that was set and has no effect. With path `fast` the hint does not suggest another path."""
+    """Refuses an option that was set and has no effect. With path `fast` there is no hint, because it would be another path."""
     if options.get(name) is not None and not has_effect:
         hint = None if parsed.path == "fast" else f"--set {remedy}"
         raise Failed("unsupported", f"option `{name}` has no effect with path `{parsed.path}`", hint)

@@ -89,7 +89,7 @@ def reduces_range():
 
 
 def _quantize_to_int4(network, device, dtype):
-    """Weights in 4 bits with a scale and a zero point for each group, products in the dtype of the load."""
+    """Quantizes weights to 4 bits, with a scale and a zero point for each group. Products are in the dtype of the load."""
     from torchao.quantization import quantize_
 
     head = network.get_output_embeddings()

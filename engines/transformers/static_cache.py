@@ -1,8 +1,9 @@
 """The decode paths with a static cache: the loop of path `loop`, with a decode step that is compiled or traced, captured as a
 CUDA graph, or both.
 
-Keys and values are in tensors of fixed size and address. Capacities double, so that a few decode states serve every
-request: each state compiles or captures its step once. Prompts run uncompiled, because each length would be compiled again.
+Keys and values are in tensors of fixed size and address. A decode state belongs to a capacity and a number of sequences, and
+its step is compiled or captured once. Capacities double, so that requests of many lengths share a few states. Prompts run
+uncompiled, because each length would be compiled again.
 """
 
 from contextlib import nullcontext
@@ -32,10 +33,11 @@ from options import CAPTURED_PATHS, COMPILED_PATHS, GRAPH_MODES
 # The most decode states that are kept, each with a cache and possibly a graph.
 MAX_STATES = 8
 
-# The tokens of the first trial prompt, with which a step is compiled and captured.
+# The number of tokens of the first trial prompt, with which a step is compiled and captured.
 TRIAL_TOKENS = 2
 
-# The tokens of the second trial prompt. It finds a step that has a position, id or mask of the first trial as a constant.
+# The number of tokens of the second trial prompt. The second trial finds a step that has a position, an id or the mask of the
+# first trial as a constant.
 SECOND_TRIAL_TOKENS = 7
 
 

@@ -53,7 +53,7 @@ fn write_shape_table() -> Result<(), String> {
     files.sort_by_key(|path| (name(path).starts_with("tiny-"), name(path)));
     let mut table = String::from("[\n");
     for path in &files {
-        // Paths are written as Rust string literals, so that no character breaks the table.
+        // Names and paths are written as Rust string literals, so that no character breaks the table.
         let _ = writeln!(table, "    ({:?}, include_str!({:?})),", name(path), path.to_string_lossy());
     }
     table.push_str("]\n");

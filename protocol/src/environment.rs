@@ -1,4 +1,4 @@
-//! Names of the environment variables that the orchestrator sets for every engine it starts.
+//! Names of the environment variables that the orchestrator sets for the engines that it starts.
 
 /// The model folder (or file) that a `generate` before any `load` uses.
 pub const MODEL: &str = "ORCHESTRATE_MODEL";

@@ -60,7 +60,7 @@ pub struct Build {
 #[serde(default)]
 pub struct Capabilities {
     pub devices: Vec<String>,
-    /// A `load` without a dtype uses the first of these.
+    /// The engine's usual default comes first. A `load` without a dtype may choose by device and model.
     pub dtypes: Vec<String>,
     /// The names of the options that `load` accepts. Absent: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! One JSON object per line. The framer cuts bytes into complete lines, and never holds more than `max_bytes`.
+//! One JSON object per line. The framer cuts bytes into complete lines, and never holds more than `max_bytes` of a line.
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! The protocol between `orchestrate` and every engine: requests, messages, framing, names of environment variables.
 //!
 //! This crate uses no clock, process, file or runtime. `protocol/README.md` describes these types in prose.
-//! `protocol/golden/` holds an example of each; the Rust and the Python tests read these files.
+//! `protocol/golden/` holds an example of each request and message; the Rust and the Python tests read these files.
 
 pub mod environment;
 mod facts;
@@ -24,11 +24,11 @@ pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling,
 /// The JSON Schema of the requests and messages. A test compares it with the types, so that only tests need the generator.
 pub const SCHEMA: &str = include_str!("../schema/protocol.schema.json");
 
-/// The load option of every kit that delays each token of a sequence but the first, to test the detection of slowdowns.
-/// Engines do not see it, so `hello` does not list it.
+/// A load option that every kit has. It delays each token of a sequence except the first, to test the detection of slowdowns.
+/// The kit does not pass it to the engine, so `hello` does not list it.
 pub const PLANTED_DELAY_OPTION: &str = "planted_delay_us";
 
-/// The largest number as an `id`, and the largest `seed`: 2^53 - 1. JavaScript reads no larger integer exactly.
+/// The largest number as an `id`, and the largest `seed`: 2^53 - 1. JavaScript may round larger integers.
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// The versions of the protocol, oldest first. A new field or message keeps the version; a changed meaning needs a new one.

@@ -38,7 +38,7 @@ impl Message {
     }
 }
 
-/// A load continues; its deadline starts again.
+/// The message that a load continues. The deadline of the load starts again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Progress {
@@ -122,7 +122,7 @@ pub struct Failed {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The line, a field or a load option is invalid.
+    /// The line, its type, a field or a load option is invalid.
     BadRequest,
     /// A valid request that this engine does not support.
     Unsupported,
@@ -166,8 +166,8 @@ impl Failed {
     }
 }
 
-/// A text without its lines `hint: ...`, and the hints, one on each line. An error of several causes may have its hint in the
-/// middle.
+/// Splits a text into the lines that are no hints, and the hints without `hint: `, one on each line. An error with several
+/// causes may have its hint in the middle.
 pub fn split_hints(text: &str) -> (String, Option<String>) {
     let (hints, message): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("hint: "));
     let hints: Vec<&str> = hints.into_iter().map(|hint| hint.trim_start_matches("hint: ")).collect();

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{Failed, FailureKind, Generate, Id, Load, Message, Request};
 
-/// The largest `iterations` and `warmup`: an answer holds all of them.
+/// The largest `iterations` and `warmup`. They have a limit because the answer holds all iterations.
 const MAX_ITERATIONS: u32 = 1_000_000;
 
 /// Parses a line of an engine's stdin.

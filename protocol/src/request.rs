@@ -183,7 +183,7 @@ impl Visitor<'_> for ExactInteger {
     }
 }
 
-/// Refuses a number that JavaScript would round.
+/// Refuses a number that JavaScript may round.
 fn exact<E: serde::de::Error>(number: u64) -> Result<u64, E> {
     match number <= MAX_INTEGER {
         true => Ok(number),

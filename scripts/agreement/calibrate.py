@@ -3,9 +3,9 @@ from these results.
 
 It prints a row for each model and each way to compute it: the root mean square of the differences of log-probabilities over
 the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), the median and the largest absolute
-difference, and the gaps of log-probability between the engine's greedy tokens and the verifier's own. `correct` rows are
-candle in seven dtypes, and the verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy
-of the model with one mistake, or without the first id."""
+difference, and the gaps of log-probability between the engine's greedy tokens and the verifier's own. `correct` rows are candle
+in seven dtypes, the verifier on quantized weights, and candle compared with the verifier on the same quantized weights. A
+`wrong` row is the verifier in f32 on a copy of the model with one mistake, or without the first id."""
 
 import argparse
 import json
@@ -69,7 +69,7 @@ class Calibration:
         self.orchestrate = Orchestrate(programs / "orchestrate")
         self.candle = Engine([programs / "candle-engine"], folder / "candle.log")
         self.verifier = Engine([programs / "pytorch-baseline"], folder / "verifier.log")
-        # Computes rows; `verifier` keeps the correct model loaded, for the expected values and the gaps.
+        # This one computes rows, while `verifier` keeps the correct model loaded, for the expected values and the gaps.
         self.second_verifier = Engine([programs / "pytorch-baseline"], folder / "second-verifier.log")
         self.json = open(arguments.json, "a", encoding="utf-8") if arguments.json else None
 
@@ -173,7 +173,7 @@ class Calibration:
         return scores
 
     def gaps(self, prompt, continued) -> list[float]:
-        """For each token, its gap of log-probability to the verifier's own greedy token after the same ids."""
+        """For each token, by how much its log-probability is below that of the verifier's own greedy token after the same ids."""
         gaps = []
         scores = self.verifier.score([prompt + continued])[0][len(prompt) - 1:]
         for index, id in enumerate(continued):
@@ -196,7 +196,7 @@ def held_out_windows(model: Path) -> list[list[int]]:
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     begin = tokenizer.encode("").ids
     ids = tokenizer.encode((EMBEDDED / "heldout.txt").read_text(encoding="utf-8")).ids[len(begin):]
-    windows, start = [], 4000  # far from the beginning of the text
+    windows, start = [], 4000  # ids, far from the beginning of the text
     for length in CHECK_LENGTHS:
         count = length - len(begin)
         windows.append(begin + ids[start:start + count])

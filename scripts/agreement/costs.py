@@ -3,9 +3,9 @@ output is accepted, come from these results.
 
 It first prints the cost of each dtype on a model: the difference of the verifier in that dtype, or in f32 on weights rounded to
 that format, from itself in f32. It then prints a row for each correct engine. The row has the root mean square of the differences
-of log-probabilities, over the held-out text and over its worst stretch, and both divided by the cost of the reported dtypes. It
-also has the number of generated tokens that are not the verifier's, of all. The last column has the nats by which these are less
-likely, divided by the nats that the costs explain."""
+of log-probabilities, over the held-out text and over its worst stretch, and both divided by the cost of the reported dtypes.
+Then it has how many generated tokens are not the verifier's, of all. In one output, a pair of an engine's and a verifier's token
+counts once, with its largest gap. The last column has the sum of these gaps, divided by the nats that the costs explain."""
 
 import argparse
 import math
@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 12, 32, 64
 ROUNDED = ("q8_0", "q4_0")
 MAX_GAPS = 24
-# The engines: label, program, dtype of the file or None for the folder, fields of `load`.
+# The engines: label, program, dtype of the GGUF file (None: the model's folder), fields of `load`.
 ENGINES = [
     *[(f"lmrs {dtype}", "lmrs", None, {"dtype": dtype}) for dtype in ("f32", "bf16", "bf16z", "f16", "q8_0", "q4_0")],
     *[(f"lmrs {dtype}, {kernels}", "lmrs", None, {"dtype": dtype, "options": {"kernels": kernels}})
@@ -77,7 +77,7 @@ class Costs:
             self.costs[dtype] = cost = self.cost(*self.answers(self.other))
             print(f"{dtype:<12}{cost['rms']:>9.2g}{cost['stretch']:>9.2g}{cost['changed']:>5}/{cost['positions']:<4}"
                   f"{mean(cost['gaps']):>9.2g}{max(cost['gaps'], default=0):>9.2g}", flush=True)
-        # The lost nats at a position, divided by the squared cost.
+        # The sum of all gaps at changed positions, for each position, divided by the squared cost.
         lost = sum(cost["changed"] * mean(cost["gaps"]) for cost in self.costs.values())
         self.density = lost / sum(cost["positions"] * cost["rms"] ** 2 for cost in self.costs.values())
         reach = max(gap / cost["rms"] for cost in self.costs.values() for gap in cost["gaps"])
@@ -140,7 +140,7 @@ class Costs:
 
     def rounding(self, weights, compute, kv):
         """The measured dtypes in which an engine rounds. Kernels for narrow weights also round activations, about as bf16 does.
-        The models' own numbers are bf16."""
+        The models' own numbers are bf16, so weights in bf16 and f32 are not rounded."""
         dtypes = {weights} - {"bf16", "bf16z", "f32"} | {compute or weights} | ({kv} if kv else set())
         dtypes = {dtype for dtype in dtypes if dtype in self.costs}
         return sorted(dtypes | ({"bf16"} if dtypes & set(ROUNDED) else set()))

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 ONE_BF16 = b"\x80\x3f"
-# Llama 3's scaling of RoPE; `scaled` adds the context length that the unscaled model has.
+# Llama 3's scaling of RoPE. `scaled` adds the context length of the model before the scaling.
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -56,7 +56,7 @@ def tensor_name(copy: Copy, name: str, layer: int | None = None) -> str:
 
 
 def permuted(name: str):
-    """The mistake that the rows of one matrix are in reverse order."""
+    """Returns the mistake that the rows of one matrix are in reverse order."""
     def mistake(copy: Copy) -> None:
         copy.put(tensor_name(copy, name), copy.rows(tensor_name(copy, name))[::-1])
     mistake.__name__ = f"{name.rsplit('.')[-1]}_permuted"
@@ -64,7 +64,7 @@ def permuted(name: str):
 
 
 def two_rows_swapped(copy: Copy) -> None:
-    """The smallest permutation: it shows how small a mistake the bounds can find."""
+    """Swaps two rows of a matrix, the smallest permutation: it shows how small a mistake the bounds can find."""
     name = tensor_name(copy, "self_attn.q_proj")
     rows = copy.rows(name)
     copy.put(name, [rows[1], rows[0], *rows[2:]])
@@ -91,7 +91,7 @@ def last_layer_left_out(copy: Copy) -> None:
 
 
 def rotary_pairs(copy: Copy) -> None:
-    """RoPE in pairs of neighbouring dimensions. The checkpoint pairs dimensions half a head apart."""
+    """Makes RoPE rotate pairs of neighbouring dimensions. The checkpoint has pairs of dimensions half a head apart."""
     for layer in range(copy.config["num_hidden_layers"]):
         for name, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             name, heads = tensor_name(copy, f"self_attn.{name}", layer), copy.config[heads]
@@ -117,7 +117,7 @@ def rope_theta_wrong(copy: Copy) -> None:
 
 
 def scaled(original_context: int, factor: float | None = None):
-    """Not a mistake: a model with RoPE scaling for texts of more than `original_context` tokens, by default by a factor of 8."""
+    """Returns a change that is no mistake: RoPE scaling above `original_context` tokens, by `factor` (default 8)."""
     def change(copy: Copy) -> None:
         copy.config["rope_scaling"] = {**SCALING, "original_max_position_embeddings": original_context}
         if factor:

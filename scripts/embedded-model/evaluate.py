@@ -1,4 +1,4 @@
-"""Perplexity of the stored model and of n-grams on the same tokens, and a few greedy continuations.
+"""Prints the perplexity of the stored model and of n-grams on the same tokens, and some greedy continuations.
 
 Every document of the held-out text is evaluated separately, after a `<s>` that is not predicted, without `</s>`. The
 perplexity is the exponential of the mean of -ln p over all tokens. The model computes in f32 with the file's bf16 weights."""
@@ -46,7 +46,7 @@ def tokens_within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
 
 
 def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) -> None:
-    """Perplexities over some of the tokens, which their position or their text selects, not a model's results."""
+    """Prints perplexities over some of the tokens. Their position or text selects them, never a model's result."""
     positions = [np.arange(len(x)) / len(x) for x in model_nats]
     selections = {"first third of each document": [p < 1 / 3 for p in positions],
                   "last third of each document": [p >= 2 / 3 for p in positions],

@@ -52,7 +52,7 @@ def recipe(d: Draw) -> str:
 
 
 def shop(d: Draw) -> str:
-    """Buying and paying. Every line of the bill follows from the text before it."""
+    """A conversation in a shop. Every line of the bill follows from the text before it."""
     keeper, buyer = d.people(2)
     wares = d.sample(THINGS, d.between(2, 4))
     bought = [(d.between(1, 6), d.between(1, 9)) for _ in wares]

@@ -132,7 +132,7 @@ class Llama(nn.Module):
 
 
 def load(folder: Path) -> Llama:
-    """The model as stored, its bf16 weights widened to f32."""
+    """Loads the model, with its bf16 weights widened to f32."""
     from safetensors.torch import load_file
 
     model = Llama(json.loads((folder / "config.json").read_text()))

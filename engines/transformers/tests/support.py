@@ -101,7 +101,7 @@ def write_network(test, config):
         # The initial biases and norms of `transformers` would have no effect.
         torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
     network.save_pretrained(folder.name)
-    # The library wrote a config in the form of newer checkpoints. The new config has the form of older checkpoints.
+    # Replaces the config of the library, which has the form of newer checkpoints, by one in the form of older checkpoints.
     (Path(folder.name) / "config.json").write_text(json.dumps(config))
     return Path(folder.name)
 

@@ -1,5 +1,5 @@
 """Compares this engine with the engine `pytorch-baseline`, in several presets with the embedded model on a CPU. f32 gives the
-same ids. The other presets have the drift that the README reports."""
+same ids. The drift of the other presets is about that of the README."""
 
 import json
 import os

@@ -35,7 +35,7 @@ class Quantized(unittest.TestCase):
         self.assertEqual(len(generate(model, [IDS, [7]], 6, ignore_eos=True)[1]), 6)
 
     def quantize_layer(self, linear):
-        """PyTorch's dynamic quantization with this engine's `DynamicLinear`."""
+        """Quantizes a layer by PyTorch's dynamic quantization, with this engine's `DynamicLinear`."""
         network, configs = torch.nn.Sequential(linear), {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
         with mock.patch("torch.cpu._is_vnni_supported", lambda: True):
             return torch.ao.quantization.quantize_dynamic(network, configs, mapping={torch.nn.Linear: DynamicLinear})

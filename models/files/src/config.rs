@@ -1,4 +1,4 @@
-//! A model's architecture in numbers, from `config.json` or GGUF metadata, with this project's names.
+//! The sizes and settings of a model, from `config.json` or GGUF metadata, under this project's names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -174,7 +174,7 @@ impl Config {
     }
 }
 
-/// Multimodal models have the numbers of their language model one level down.
+/// The fields of the language model. Multimodal models have them one level down.
 fn language_model_fields(top: &Map<String, Value>) -> &Map<String, Value> {
     top.get("text_config").and_then(Value::as_object).unwrap_or(top)
 }

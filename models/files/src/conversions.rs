@@ -13,10 +13,10 @@ use crate::{Dtype, Format, ModelFolder};
 
 pub const DEFAULT_LIMIT_BYTES: u64 = 20_000_000_000;
 
-/// One model in one format and dtype.
+/// A conversion in the cache: one model in one format and dtype.
 #[derive(Debug, Clone)]
 pub struct Conversion {
-    /// The name of the converted model.
+    /// The name of the original model.
     pub model: String,
     pub format: String,
     pub dtype: String,
@@ -76,7 +76,7 @@ fn digest_of_other_files(model: &ModelFolder) -> String {
     paths::digest(&content)[..8].to_string()
 }
 
-/// All bytes before the first tensor. They include the vocabulary, of which the config keeps only the length.
+/// All bytes before the first tensor's data. They include the vocabulary, while the config has only its length.
 fn header_bytes(model: &ModelFolder) -> Option<Vec<u8>> {
     let data_start = model.tensors.iter().map(|tensor| tensor.offset).min()?;
     let mut bytes = Vec::new();
@@ -111,7 +111,7 @@ fn create(
         }
         Ok(())
     });
-    // The temporary folder remains after a failure, or if another run finished first.
+    // The temporary folder still exists after a failure, or if another run finished first.
     let _ = std::fs::remove_dir_all(&temporary);
     created
 }

@@ -14,8 +14,7 @@ use crate::weights::{FileWeights, Weights};
 use crate::write::{FilePlan, OnProgress, Staged, dtype_of, write_files};
 use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf, safetensors};
 
-/// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`, the dtype of most
-/// bytes.
+/// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`.
 pub fn convert(model: &ModelFolder, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     check(goal.format, goal.dtype)?;
     let parts = model.parts()?;
@@ -40,7 +39,7 @@ fn unused_tensors(model: &ModelFolder, parts: &[Part]) -> Option<String> {
     Some(format!("left out: {count} that the config does not use, such as `{}`", printable(&first.name)))
 }
 
-/// The dtype of most bytes of the model.
+/// The dtype that has the most bytes of the model.
 pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
     let most = model.dtypes().into_iter().max_by_key(|(_, bytes)| *bytes);
     let (name, _) = most.with_context(|| format!("model `{}` has no tensors", model.name))?;
@@ -52,7 +51,8 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
 
 fn dtype_to_write(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
     let requested = dtype_of(part, goal.dtype, goal.format);
-    // GGUF stores these parts in f32 only, whatever the original dtype was: narrow them only without loss.
+    // A GGUF has these parts in f32 whatever their original dtype was, so f32 says nothing about it: they are narrowed only
+    // without loss.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
         let values = weights.values(part)?;
         let (mut bytes, mut restored) =
@@ -80,7 +80,7 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
             (config, Some(generation))
         }
     };
-    // Between folders of safetensors the tokenizer is copied; everything else is read and written again.
+    // Between folders of safetensors, the tokenizer's files are copied. Everything else is read and written again.
     let is_copied = model.format == Format::Safetensors && to == Format::Safetensors;
     let copied = match is_copied {
         true => ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]

@@ -56,8 +56,8 @@ pub struct ComponentFacts {
 }
 
 impl ModelFacts {
-    /// The facts of a model whose config and tensors agree. For an unsupported architecture, `components` is empty,
-    /// and a decode step counts all weights.
+    /// The facts of a model. It is an error if the config and the tensors of a supported architecture do not agree. For an
+    /// unsupported architecture, `components` is empty, and a decode step counts all weights.
     pub fn of(model: &ModelFolder) -> Result<Self> {
         let config = &model.config;
         let mut facts = Self {
@@ -143,7 +143,7 @@ impl ModelFacts {
             self.parameters += part.elements();
             let sum = sums.entry(part.component).or_default();
             *sum = (sum.0 + part.elements(), sum.1 + bytes);
-            // A token reads one row of a table; an embedding that is also the output is read as a whole.
+            // A token reads one row of a table. But an embedding that is also the output matrix is read as a whole.
             let is_table = match part.component {
                 Component::Embedding => !self.tied_output,
                 Component::Positions => true,

@@ -145,12 +145,12 @@ impl ModelFolder {
         self.folder().join("tokenizer.json")
     }
 
-    /// Whether text can become ids, with a `tokenizer.json` beside the weights or tables within a GGUF file.
+    /// Whether there is a tokenizer: a `tokenizer.json` beside the weights, or tables within a GGUF file.
     pub fn has_tokenizer(&self) -> bool {
         self.tokenizer_source().is_ok()
     }
 
-    /// The tokenizer of the `tokenizer.json` beside the weights, else of the tables within a GGUF file.
+    /// Builds the tokenizer from the `tokenizer.json` beside the weights, else from the tables within a GGUF file.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         let (path, tokenizer) = match self.tokenizer_source()? {
             TokenizerSource::Json(path) => (path.clone(), Tokenizer::open(&path)?),
@@ -355,7 +355,8 @@ impl ModelFolder {
         Ok(())
     }
 
-    /// The tensors that are neither parts of the network nor copies of one, and that cannot be computed from the config.
+    /// The tensors that the network does not use. A copy of the embedding as the output, and tensors that can be computed from
+    /// the config, do not count.
     pub fn unused_tensors(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, format) = (self.names_of(parts), self.format);
         let architecture = Architecture::of(&self.config, format).ok();

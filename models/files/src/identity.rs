@@ -40,7 +40,7 @@ impl ModelFolder {
     }
 
     fn compute_identity(&self) -> Result<String> {
-        // Else two models would have one identity.
+        // Without this check, two models that differ in this matrix would have one identity.
         self.refuse_second_output_matrix()?;
         let (parts, weights) = (self.parts()?, FileWeights::open(self)?);
         let no_hashes = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
@@ -93,7 +93,7 @@ fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     Ok(hash.finalize().into())
 }
 
-/// The stored identity of these files, in the program's data folder.
+/// The file in the program's data folder that may have the identity of these weights.
 struct StoredIdentity {
     path: PathBuf,
     /// The path, the bytes and the time of change (in nanoseconds since 1970) of each weights file.

@@ -82,7 +82,7 @@ pub(crate) const DTYPES: [(&str, u64); 22] = [
     ("C64", 64),
 ];
 
-/// Checks that every byte after the header belongs to one tensor.
+/// Locates the tensors in the file, and checks that every byte after the header belongs to exactly one of them.
 fn locate_tensors(
     entries: Vec<(String, Entry)>,
     file: usize,
@@ -216,7 +216,7 @@ fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// A shard gets no further tensor that would make it larger than this.
+/// A tensor that would make a shard larger than this begins the next shard.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
 /// Plans the files of these tensors, `parts`, and the index if there are several files.

@@ -33,7 +33,7 @@ impl Tensor {
     }
 }
 
-/// The number of elements, or `None` if the product of the dimensions other than 0 overflows.
+/// The number of elements. `None` if the product of all dimensions except zeros overflows.
 pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
     let nonzero = shape.iter().filter(|&&dimension| dimension != 0);
     let product = nonzero.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;
@@ -54,7 +54,7 @@ pub trait Weights: Sync {
     ) -> Result<()>;
 }
 
-/// The bytes of two tensors that are compared at once.
+/// How many bytes of two tensors are compared at once.
 const COMPARED_BYTES: usize = 1 << 20;
 
 /// The weights of a model on disk, read on demand.

@@ -32,10 +32,12 @@ pub(crate) struct TensorPlan {
     pub offset: u64,
 }
 
-/// Gets the bytes written and the bytes in total. An error that it returns ends the work and removes the output.
+/// Gets the bytes of tensors written so far, and the bytes of the whole files. An error that it returns ends the work and
+/// removes the output.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
-/// How many numbers one step writes: enough for long reads, few enough that memory does not grow with the model.
+/// How many numbers one step writes, in whole rows: enough for long reads. It does not depend on the model's size, so memory
+/// does not grow with the model.
 const STEP_NUMBERS: u64 = 1 << 20;
 
 /// Writes the files into `folder`.
@@ -49,7 +51,7 @@ pub(crate) fn write_files(
 ) -> Result<()> {
     let total: u64 = files.iter().map(|file| file.bytes).sum();
     check_space(folder, total, free_bytes(folder)?)?;
-    // A first call before the work lets a user cancel early.
+    // A first call before the work, so that a user can cancel early.
     on_progress(0, total)?;
     let mut opened = Vec::new();
     for plan in files {
@@ -282,12 +284,12 @@ pub(crate) fn cannot_write(path: &Path) -> String {
 /// The text before the process id in a temporary name.
 const PROCESS_MARK: &str = ".part-";
 
-/// The temporary name of an output while this process writes it.
+/// The name of an output while this process writes it.
 pub(crate) fn temporary_name(name: &str) -> String {
     format!(".{name}{PROCESS_MARK}{}", std::process::id())
 }
 
-/// Removes the temporary output of killed processes: of one output, or of all in the folder. Best effort.
+/// Removes the temporary folders of killed processes: those of one output, or all in this folder. Best effort.
 pub(crate) fn remove_abandoned(folder: &Path, output: Option<&str>) {
     let (Ok(entries), true) = (std::fs::read_dir(folder), Path::new("/proc/self").exists()) else { return };
     for entry in entries.flatten() {

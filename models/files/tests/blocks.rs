@@ -78,7 +78,7 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
 }
 
 #[test]
-fn every_dtype_widens_to_the_bits_of_llama_cpps_package() {
+fn every_dtype_except_f32_widens_to_the_bits_of_llama_cpps_package() {
     for dtype in Dtype::ALL.iter().copied().filter(|dtype| *dtype != Dtype::F32) {
         let file = golden(&format!("widen/{}.bin", dtype.as_str()));
         let (blocks, expected) = file.split_at(dtype.bytes(1024) as usize);
@@ -91,7 +91,7 @@ fn every_dtype_widens_to_the_bits_of_llama_cpps_package() {
 }
 
 #[test]
-fn numbers_narrow_to_the_bytes_of_llama_cpps_package() {
+fn f16_bf16_q8_0_and_q4_0_narrow_to_the_bytes_of_llama_cpps_package() {
     let numbers = floats(&golden("narrow/numbers.bin"));
     for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {
         let expected = golden(&format!("narrow/{}.bin", dtype.as_str()));
@@ -112,8 +112,8 @@ fn f32_is_unchanged_nan_included() {
     assert_eq!(restored, bits);
 }
 
-/// The distance between neighbouring values that a quantization block can hold, before its scales are rounded. In Q4_K it is
-/// the largest of those of the groups of 32 numbers.
+/// The distance between neighbouring values that a quantization block can hold, before its scales are rounded. In Q4_K each
+/// group of 32 numbers has its own distance, and this is the largest.
 fn step(dtype: Dtype, block: &[f32]) -> f32 {
     let largest = block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     match dtype {
@@ -195,7 +195,7 @@ fn the_scale_searches_have_less_error_than_the_quantizers_of_llama_cpp() {
 
 #[test]
 fn the_scale_searches_give_the_same_bytes_on_every_machine() {
-    // A change of a scale search changes these digests, and the identity of every file that is written after it.
+    // A change of a scale search changes these digests, and the identity of every model that is then written in these dtypes.
     let numbers = floats(&golden("narrow/numbers.bin"));
     for (dtype, expected) in [(Dtype::Q4K, 0x89e6_7aa4_847e_731c_u64), (Dtype::Q6K, 0x4636_409b_6263_2f32)] {
         // FNV-1a.

@@ -147,7 +147,7 @@ fn an_error_about_invalid_json_names_the_field() {
     }
 }
 
-/// As in transformers since version 5.
+/// The library transformers does the same since version 5.
 #[test]
 fn rope_theta_of_the_rope_object_takes_precedence_over_the_top_level() {
     let path = model("theta");

@@ -83,7 +83,7 @@ fn counts_beyond_the_file_are_refused_before_a_loop_uses_them() {
     assert!(error_of(texts, "texts").contains("metadata `list`: text 0: claims 99 bytes, and 0 are left"));
 }
 
-/// A sparse file of 2^41 bytes with a few hundred on disk.
+/// Writes the file and extends it to 2^41 bytes. It is sparse: only a few hundred bytes are on disk.
 fn sparse(file: Gguf, name: &str) -> PathBuf {
     let path = file.write(name);
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 41).unwrap();
@@ -236,7 +236,7 @@ fn a_name_from_a_file_is_escaped_for_a_terminal() {
     assert!(error.contains("tensor `\\u{1b}[2J`: 256 bytes"), "{error}");
 }
 
-/// The message for a Llama model with this metadata value.
+/// The message of the error for a Llama model with this metadata value.
 fn error_with_value(key: &str, value: MetadataValue) -> String {
     let file = Gguf::begin(3, 0, 6).text("general.architecture").u32(8).text("llama");
     let file = [("embedding_length", 64), ("block_count", 3), ("attention.head_count", 4), ("vocab_size", 9)]

@@ -194,7 +194,7 @@ fn masks_frequencies_and_a_tied_output_matrix_are_the_only_expected_extra_tensor
     assert_eq!(unused_tensors(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
 }
 
-/// A name that only ends like that of the RoPE factors is unexpected.
+/// `blk.0.rope_freqs.weight` is unexpected: it ends with the name of the RoPE factors, but is another name.
 #[test]
 fn rope_factors_are_the_only_expected_extra_tensor_of_a_gguf() {
     let names = ["blk.0.attn.bias", "blk.0.rope_freqs.weight", "lm_head.weight", "rope_freqs.weight"];

@@ -1,5 +1,6 @@
-//! The golden files show the wire format. Each request and each message must parse, serialise to the same JSON, and match the
-//! schema. Each line in `refused.json` must be refused. The Python kit's tests read the same files.
+//! The golden files show the wire format. Each request and each message must parse, serialise to the same JSON plus the
+//! defaults of omitted fields, and match the schema. Each line in `refused.json` must be refused. The Python kit's tests read
+//! the same files.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it cannot continue")]
 

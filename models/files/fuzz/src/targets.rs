@@ -17,12 +17,12 @@ pub type Target = fn(&[u8]) -> bool;
 pub const TARGETS: [(&str, Target); 4] =
     [("safetensors", safetensors), ("gguf", gguf), ("config", config), ("folder", folder)];
 
-/// Allowed bytes of memory for each byte of a header. An entry of some twenty bytes becomes a tensor of about a hundred
-/// bytes, which is held twice while lists grow.
+/// Allowed bytes of memory for each byte of a header. An entry of about twenty bytes becomes a tensor of about a hundred
+/// bytes. While a list grows, memory holds it twice.
 const HEADER_MULTIPLE: usize = 32;
 
-/// Allowed bytes of memory for each byte of JSON. An object of one entry takes eight bytes in a file, and a map's node of
-/// 632 bytes in memory.
+/// Allowed bytes of memory for each byte of JSON. An object with one entry takes eight bytes in a file, and a map node of 632
+/// bytes in memory.
 const JSON_MULTIPLE: usize = 128;
 
 /// Allowed bytes of memory for each byte of a model, when its parts are listed. A config may claim as many layers as the
@@ -32,8 +32,8 @@ const PARTS_MULTIPLE: usize = 512;
 /// The separator of files. It never occurs in UTF-8, so it never cuts JSON in two.
 pub const SEPARATOR: u8 = 0xff;
 
-/// Reads a safetensors file. The first four bytes give the length of the data; the file's beginning follows. If their highest
-/// bit is set, the target corrects the header's length, so that a changed header is not always refused for its length.
+/// Reads a safetensors file. The lower 31 bits of the first four bytes are the length of the data; the file's beginning follows.
+/// If the highest bit is set, the target corrects the header's length, so that a changed header is not always refused for it.
 pub fn safetensors(bytes: &[u8]) -> bool {
     let Some((word, rest)) = bytes.split_first_chunk() else { return false };
     let word = u32::from_le_bytes(*word);

@@ -15,7 +15,7 @@ use crate::{Config, Format};
 pub struct Key {
     config: &'static str,
     gguf: &'static str,
-    /// A number with a fraction; GGUF stores it in f32.
+    /// Whether the number may have a fraction; GGUF then stores it in f32.
     is_real: bool,
 }
 
@@ -39,7 +39,7 @@ impl Architecture {
             let value = if key.is_real {
                 MetadataValue::F32(value as f32)
             } else {
-                // Sizes were read as 32 bits. Another number beyond 32 bits becomes the nearest number of 32 bits.
+                // Sizes were read as 32 bits. Of the other numbers, one beyond 32 bits becomes the nearest of 32 bits.
                 MetadataValue::U32(value as u32)
             };
             metadata.push((format!("{}.{}", self.gguf, key.gguf), value));

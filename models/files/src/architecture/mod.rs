@@ -1,4 +1,4 @@
-//! The supported architectures, and the tensors of each, so that models can be synthesised, converted, checked and named.
+//! The supported architectures, and the tensors of each, so that models can be synthesised, converted, checked and identified.
 //!
 //! A new architecture is an entry in `ARCHITECTURES` (`table`), and a function with its tensors if they differ from Llama's.
 
@@ -25,29 +25,31 @@ pub struct Architecture {
     pub class: &'static str,
     /// Whether the output matrix is the embedding by default.
     pub(crate) tied: bool,
-    /// The default head size, where it is not the hidden size divided by the heads.
+    /// The default head size, where it is not the hidden size divided by the number of heads.
     pub(crate) head_dim: Option<u32>,
-    /// The default epsilon of norms for a config.json without one. A GGUF always has one.
+    /// The default epsilon of norms for a config.json without one. A GGUF must have one.
     pub norm_epsilon: f64,
     /// The default inner size in multiples of the hidden size, if config.json may omit it.
     inner_multiple: Option<u32>,
-    /// The name of its pre-tokenizer (`Pre`), for models synthesised from a config.json.
+    /// The name of the pre-tokenizer (`Pre`) of a model that is synthesised from a config.json.
     pub(crate) pre: &'static str,
     /// Ends of tensor names that identify the architecture: every model of the architecture has all of them.
     pub(crate) marks: &'static [&'static str],
     /// Marks of other architectures that some models of this architecture also have.
     pub(crate) may_have: &'static [&'static str],
-    /// Ends of the names of tensors that can be computed from the config: some checkpoints also hold masks and frequencies.
+    /// Ends of the names of tensors that can be computed from the config, such as masks and frequencies. Some checkpoints have
+    /// them.
     pub(crate) buffers: &'static [&'static str],
     /// The prefix that some checkpoints add, and the beginnings of the names that get it.
     prefix: Option<(&'static str, &'static [&'static str])>,
     /// Whether llama.cpp supports the biases of `attention_bias` in a GGUF of this architecture.
     gguf_has_attention_bias: bool,
-    /// The correspondence of config.json's fields and GGUF's metadata.
+    /// The fields of config.json that have a key in GGUF's metadata.
     pub(crate) keys: &'static [Key],
-    /// Other fields of config.json, the same for every model of this architecture.
+    /// Other fields that a conversion writes to config.json. A config.json with other values cannot become a GGUF, except for
+    /// the fields of biases.
     pub(crate) constants: &'static str,
-    /// Fields of config.json that GGUF lacks, each with the value that changes nothing.
+    /// Further fields of config.json that GGUF lacks, each with the value that changes nothing.
     neutral: &'static str,
     /// Whether the activation `gelu` means its tanh approximation.
     gelu_means_tanh: bool,
@@ -139,8 +141,8 @@ const MAX_SIZE: u32 = 1 << 24;
 /// A bound on layers: the list of parts stays short.
 const MAX_LAYERS: u32 = 4096;
 
-/// Finds the architecture of a model, and the source of that fact: its config, else the class that the config names, else
-/// its tensors' names. The model's name decides between architectures with the same tensors.
+/// Finds the architecture of a model, and the source of that fact: `model_type` of the config, else the class that the config
+/// names, else the names of the tensors. The model's name decides between architectures with the same tensor names.
 pub(crate) fn detect<'a>(
     config: &Value,
     tensors: impl Iterator<Item = &'a str> + Clone,
@@ -163,8 +165,8 @@ pub(crate) fn detect<'a>(
     }
 }
 
-/// The architectures that match the tensors' names: all of their own marks occur, and no mark that they cannot have. The
-/// architecture with most marks comes first.
+/// The architectures that match the tensors' names: all marks of the architecture occur, and no mark that it cannot have. The
+/// architecture with the most marks comes first.
 pub(crate) fn matching_architectures<'a>(
     tensors: impl Iterator<Item = &'a str> + Clone,
 ) -> Vec<&'static Architecture> {
@@ -182,7 +184,7 @@ pub(crate) fn matching_architectures<'a>(
     fitting
 }
 
-/// One tensor of a network in both formats.
+/// One tensor of a network, with its name and layout in both formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// The name in the Hugging Face hub's safetensors.
@@ -279,7 +281,7 @@ impl Part {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
 
-    /// The index in the other format of row `row` in format `from`. Not for `Transposed`, whose rows are columns there.
+    /// The index that row `row` of format `from` has in the other format. Not for `Transposed`: its rows are columns there.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
         let GgufLayout::Pairs { heads } = self.gguf_layout else { return row };
         let head_rows = self.shape[0] / heads;

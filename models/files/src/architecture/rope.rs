@@ -85,7 +85,7 @@ fn check_settings(config: &Config) -> Result<()> {
             "`{name}` has a rule for each kind of layer, and GGUF can express one rule"
         );
     }
-    // For rules with this number, the library transformers prefers the number outside the rule.
+    // If a rule has this number, the library transformers prefers the number outside the rule.
     let name = "original_max_position_embeddings";
     if let (Some((kind, rule)), Some(outside)) = (scaling(config), fields.get(name))
         && let Some(inside) = rule.get(name)
@@ -101,8 +101,8 @@ fn check_settings(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// The factor of a rule `yarn`, after a check of its other numbers: for these architectures llama.cpp reads none of them, and
-/// computes with the defaults of the library transformers.
+/// The factor of a rule `yarn`, after a check of its other numbers. For these architectures llama.cpp reads none of the others,
+/// and computes with the defaults of the library transformers. So other values are refused.
 fn expressible_yarn_factor(rule: &Map<String, Value>, factor: f64) -> Result<f64> {
     let number = |name: &str| {
         let Some(value) = rule.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
@@ -202,7 +202,8 @@ pub(crate) fn to_config_json(
     }
 }
 
-/// Finds the numbers of Llama 3's rule from GGUF's factors. All models with this rule share three of the numbers.
+/// Finds the numbers of Llama 3's rule from GGUF's factors. Three of the numbers are assumed to be those of the known models;
+/// other factors are refused.
 fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
     let factor = factors.iter().copied().fold(1.0_f32, f32::max);
     let rule = Llama3 { factor: shortest_decimal(factor), low: 1.0, high: 4.0, original_context: 8192.0 };

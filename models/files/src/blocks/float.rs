@@ -70,7 +70,7 @@ fn narrow_f32(values: &[f32], bytes: &mut [u8]) -> Result<(), usize> {
     Ok(())
 }
 
-/// How many numbers are converted at once. They are copied, because the bytes of a file are not aligned for 16 bits.
+/// How many numbers are converted at once. They are copied, because the bytes of a file may not be aligned for 16 bits.
 const CHUNK: usize = 256;
 
 fn widen_f16(bytes: &[u8], values: &mut [f32]) {

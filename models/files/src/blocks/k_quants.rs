@@ -97,7 +97,7 @@ fn two_bit_position(group: usize) -> (usize, usize) {
     (group / 8 * 32 + group % 2 * 16, group % 8 / 2 * 2)
 }
 
-/// The scale and the minimum of one group of Q4_K and Q5_K, which pack eight of each, of 6 bits each, into 12 bytes.
+/// The scale and the minimum of one group of Q4_K and Q5_K, which pack eight scales and eight minima of 6 bits into 12 bytes.
 ///
 /// ```text
 /// byte j      for j < 4: lower 6 bits scale j, upper 2 bits the upper bits of scale j + 4
@@ -143,7 +143,7 @@ pub fn lanes<const GROUPS: usize>(value: impl FnMut(usize) -> f32) -> [f32; GROU
     std::array::from_fn(value)
 }
 
-/// The nearest integer, ties to even, to a number below 2^22 in magnitude: adding 1.5 * 2^23 rounds to whole numbers.
+/// Rounds a number below 2^22 in magnitude to the nearest integer, ties to even: a sum with 1.5 * 2^23 has no fraction.
 pub fn nearest(value: f32) -> f32 {
     const INTEGER_OFFSET: f32 = 12_582_912.0;
     (value + INTEGER_OFFSET) - INTEGER_OFFSET

@@ -1,4 +1,4 @@
-//! The dtypes that this crate reads and writes, byte for byte as ggml defines them. A quantized dtype stores numbers in
+//! The dtypes that this crate reads and writes, in the layout that ggml defines. A quantized dtype stores numbers in
 //! quantization blocks, here called blocks: each has some numbers and their common scales.
 //!
 //! The code is arithmetic on slices, without files, threads or tensors. It uses only operations that IEEE 754 defines to the

@@ -103,8 +103,8 @@ impl Sums {
     }
 }
 
-/// The groups, each scaled to the range from 0 to 15, so that size and sign of its numbers do not affect the fit; the sums
-/// of these numbers and of their squares.
+/// The groups, each scaled to the range from 0 to 15, so that the size and the sign of its numbers do not affect the fit. `sum`
+/// and `squares` are the sums of the scaled numbers and of their squares.
 struct Scaled {
     rows: Rows<GROUPS, LENGTH>,
     sum: Lanes,
@@ -154,7 +154,7 @@ fn fit_groups(rows: &Rows<GROUPS, LENGTH>) -> (Lanes, Lanes) {
     )
 }
 
-/// The range of a group is divided into 15 steps, and on trial into this many more or fewer.
+/// Each trial divides the range of a group into 15 steps plus this number of steps.
 const STEP_OFFSETS: [f32; 11] = [-1.5, -1.2, -0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9, 1.2, 1.5];
 /// The number of improvements of the best line; a third one changes the error by less than 0.1 %.
 const REFINEMENTS: usize = 2;

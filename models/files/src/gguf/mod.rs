@@ -70,7 +70,7 @@ impl Value {
     }
 }
 
-/// The value for a message: lists are not printed, and control characters are escaped.
+/// The value as in a message: a list is not printed, and control characters are escaped.
 impl fmt::Display for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         match self {

@@ -18,8 +18,8 @@ pub fn read_header(path: &Path, file: usize) -> Result<Header> {
     read(path, file).with_context(|| format!("`{}`", path.display()))
 }
 
-/// The read buffer. A vocabulary is hundreds of thousands of short texts; this buffer skips most of them without a system
-/// call.
+/// The size of the read buffer. A vocabulary has up to hundreds of thousands of short texts. With this buffer, most of them are
+/// skipped without a system call.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The longest key that the format allows. Tensor names are shorter.
@@ -29,7 +29,7 @@ const MAX_KEY_BYTES: u64 = 65_535;
 /// tokenizer.json of some 30 MB. The file size is no bound: a sparse file may be larger than memory.
 const MAX_TEXT_BYTES: u64 = 1 << 27;
 
-/// The most dimensions of a tensor: models have at most 2; ggml allows 4.
+/// The most dimensions of a tensor, as in ggml. Tensors of the supported architectures have at most 2.
 const MAX_DIMENSIONS: u32 = 4;
 
 fn read(path: &Path, file: usize) -> Result<Header> {
@@ -266,8 +266,8 @@ impl Source {
 /// bound: a sparse file may be larger than memory.
 const MAX_ELEMENTS: u64 = 1 << 24;
 
-/// The texts of one metadata array, which must be UTF-8. The errors of this function and the next two lack the file's name,
-/// which the caller adds.
+/// Reads the texts of one metadata array, which must be UTF-8. The errors of this function and of the next two do not name the
+/// file: the caller adds it.
 pub fn read_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<String>> {
     read_array(path, header, key, (8, "text"), 8, |source, index| {
         let text = source.text(MAX_TEXT_BYTES).and_then(|bytes| Ok(String::from_utf8(bytes)?));

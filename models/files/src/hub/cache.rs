@@ -32,7 +32,7 @@ impl Cache {
         Ok(Self { folder })
     }
 
-    /// The path of a repository's snapshot, if it was pulled. The revision may be the beginning of a commit.
+    /// The path of a repository's snapshot, if it was pulled. The revision may be the first 8 or more digits of a commit.
     pub fn find(&self, repository: &Repository) -> Option<PathBuf> {
         let repository_folder = self.folder_of(repository);
         let (snapshots, revision) = (repository_folder.join("snapshots"), repository.revision.as_str());

@@ -27,7 +27,7 @@ pub enum RequestError {
     /// A failure that may pass: a broken connection, an overloaded server.
     Transient {
         why: String,
-        /// The wait that the server asks for; `None` if it asks for none.
+        /// The wait that the server asks for (`MAX_WAIT` limits it); `None` if it asks for none.
         wait: Option<Duration>,
     },
     Permanent(anyhow::Error),
@@ -39,7 +39,7 @@ impl From<anyhow::Error> for RequestError {
     }
 }
 
-/// The most consecutive failures of a request.
+/// The number of consecutive failures after which no further try follows.
 const MAX_FAILURES: u32 = 8;
 /// The wait after the first failure. Each further failure doubles it, up to `MAX_WAIT`.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -168,7 +168,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// A connection that failed or ended too soon.
+    /// The error for a connection that failed or ended too soon. It is permanent if the hub has never answered.
     pub fn connection_error(&self, error: &ureq::Error) -> RequestError {
         let why = match error {
             ureq::Error::Io(error) => error.to_string(),

@@ -141,7 +141,7 @@ impl RunningHash {
     }
 }
 
-/// The files besides the weights that an engine reads.
+/// The files that an engine may read, besides the weights.
 const OTHER_FILES: &[&str] = &[
     "config.json",
     "generation_config.json",

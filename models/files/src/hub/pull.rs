@@ -1,6 +1,6 @@
 //! Pulls a model from the hub into the cache: first the bytes, then the links that form its folder, and last the ref with
-//! its name. So a ref names a folder with all files of a pull. A download resumes an earlier try, and a file is renamed only after
-//! its hash was verified.
+//! its name. So a ref names a folder with all files of a pull. A download resumes an earlier try. A file gets its final name
+//! only after its hash was verified.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -31,7 +31,7 @@ pub enum Event<'a> {
         name: &'a str,
         bytes: u64,
     },
-    /// The bytes of this pull's files that the cache holds so far.
+    /// The bytes of the complete files of this pull, and of the file in progress.
     Progress {
         bytes: u64,
     },
@@ -56,7 +56,8 @@ pub fn pull(
     with_missing(settings, repository, patterns, report, fetch_missing)
 }
 
-/// Reports what `pull` would fetch, as `Event::Planned`, and fetches nothing. It has the errors of a pull up to that point.
+/// Reports what `pull` would fetch, as `Event::Planned`, and fetches nothing. It fails where a pull would fail before its first
+/// file.
 pub fn plan(
     settings: &Settings,
     repository: &Repository,
@@ -169,7 +170,7 @@ struct Blobs<'a> {
     repository: &'a Repository,
     commit: &'a str,
     folder: PathBuf,
-    /// The lock folder: other programs lock a file here while they fetch it.
+    /// The folder of the lock files. Other programs that use the hub lock the same files.
     locks: PathBuf,
 }
 

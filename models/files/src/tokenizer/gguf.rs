@@ -238,7 +238,7 @@ impl TablesReader<'_> {
 
 /// llama.cpp has no list of merges for this kind: it merges any two neighbours that form a token, the best score first. So
 /// each split of a token into two tokens is a merge. With equal scores llama.cpp takes the leftmost pair and this list the
-/// lowest id; SentencePiece vocabularies give each token a different score.
+/// lowest id. In SentencePiece vocabularies the scores of merged tokens all differ.
 fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Result<Vec<(u32, u32)>> {
     let ids = ids_by_token(tokens)?;
     let is_piece = |id: u32| matches!(types[id as usize], TokenType::Normal | TokenType::UserDefined);
@@ -248,7 +248,7 @@ fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Re
     let mut merges = Vec::new();
     for id in order {
         let token = tokens[id as usize].as_str();
-        // The time for all cuts of a token grows with the square of its length.
+        // The limit bounds the time for all cuts of a token, which grows with the square of its length.
         ensure!(
             token.len() <= MAX_TOKEN_BYTES,
             "token {id} is {} bytes long; {MAX_TOKEN_BYTES} is the limit",

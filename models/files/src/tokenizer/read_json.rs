@@ -32,7 +32,7 @@ pub fn from_json(path: &Path) -> Result<TokenizerTables> {
     Ok(tables)
 }
 
-/// The most unused ids between tokens; no real vocabulary has more.
+/// The most unused ids of a vocabulary, all together; no real vocabulary has more.
 const MAX_UNUSED_IDS: usize = 1 << 16;
 
 #[derive(Deserialize)]
@@ -267,8 +267,8 @@ fn uses_nfc(normalizer: Option<&Value>) -> Result<bool> {
     }
 }
 
-/// Whether a text gets a space in front before spaces are replaced. For a text that begins with a space, `Metaspace` adds
-/// none; llama.cpp and the older `Prepend` add one.
+/// Whether a text gets a space in front before spaces are replaced. If the text begins with a space, `Metaspace` adds none;
+/// llama.cpp and the older `Prepend` add one. This difference is accepted.
 fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Value>) -> Result<bool> {
     let steps = match normalizer {
         None | Some(Value::Null) => Vec::new(),

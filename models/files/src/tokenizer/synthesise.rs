@@ -22,7 +22,7 @@ const MAX_VOCABULARY: u32 = 1 << 20;
 /// The length limit of composed words; a space in front counts as a character.
 const MAX_WORD_CHARACTERS: usize = 16;
 
-/// Byte-level tables with this many ids, including the given specials, for this pre-tokenizer. The caller sets `bos`,
+/// Makes byte-level tables with this many ids, including the given specials, for this pre-tokenizer. The caller sets `bos`,
 /// `eos` and `add_bos`.
 pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> Result<TokenizerTables> {
     let ordinary = count_ordinary(vocabulary, specials)?;

@@ -25,7 +25,7 @@ pub enum TokenType {
     UserDefined = 4,
     /// A token that no text is encoded to.
     Unused = 5,
-    /// For example `<0x0A>`: a byte of a character that has no token.
+    /// A byte of a character that has no token: `<0x0A>`.
     Byte = 6,
 }
 
@@ -86,7 +86,7 @@ impl TokenizerTables {
         token.map(String::as_str)
     }
 
-    /// Checks that every table has the right length and every id in it has a token.
+    /// Checks that every table has the right length, that every id in the tables has a token, and that no two tokens are equal.
     pub fn check(&self) -> Result<()> {
         let length = self.tokens.len();
         ensure!(self.types.len() == length, "{length} tokens and {} types", self.types.len());

@@ -80,7 +80,7 @@ impl Gguf {
     }
 }
 
-/// A model with only a tokenizer: its config, these values, and an embedding with a row for each token.
+/// The smallest model with a tokenizer: a config, these values, and an embedding with a row for each token.
 pub fn with_tokenizer(values: &[(String, MetadataValue)], vocabulary: u32) -> Gguf {
     let config = [
         ("llama.context_length", 512),
