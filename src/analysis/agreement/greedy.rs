@@ -103,8 +103,8 @@ impl Greedy {
     }
 }
 
-/// The end of a comparison. An engine that masks EOS gives another token in place of EOS, so its tokens are compared up to
-/// the verifier's first EOS.
+/// The ids at which a comparison ends. An engine that masks EOS gives another token in place of EOS, so its tokens are compared
+/// up to the verifier's first EOS.
 struct Eos {
     is_masked: bool,
     ids: Vec<u32>,

@@ -181,7 +181,8 @@ fn a_measured_cost_narrows_the_bound_of_the_reported_dtype_and_the_reason_has_bo
     assert_eq!((engine(&other).status, engine(&other).cost), (Status::Drifts, None));
 }
 
-/// The ratios are the largest differences of correct engines divided by the cost of their dtypes, as in `MEASURED.md`.
+/// The ratios are the largest differences of correct engines over all tokens, divided by the cost of their dtypes
+/// (`MEASURED.md`).
 #[test]
 fn a_correct_engine_is_within_half_of_the_bound_that_its_cost_gives() {
     for (weights, compute, cost, ratio) in
@@ -202,7 +203,8 @@ fn tokens_less_likely_in_total_than_the_reported_dtype_explains_are_wrong() {
         let found = engine(&record);
         (found.status, found.reasons, found.token_loss.unwrap())
     };
-    // The record counts each of the 15 outputs of 64 tokens twice: as checked by the verifier, and as equal to the verifier's row.
+    // The record counts each of the 15 outputs of 64 tokens twice: as checked by the verifier, and as equal to the verifier's
+    // row.
     let (of_f16, reasons, loss) = status("f16", &[20, 40], 0.012);
     assert_eq!(of_f16, Status::Wrong, "{loss:?}");
     assert_eq!((loss.positions, loss.differing), (2 * 15 * 64, 30));
