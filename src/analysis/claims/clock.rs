@@ -130,7 +130,7 @@ struct CaseSpan {
 }
 
 pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
-    // A request that waits in the pipe while its process starts is older than the engine's clock.
+    // In one-shot mode a request waits in the pipe while its process starts, so it is older than the engine's clock.
     let is_one_shot = subject.record.header.plan.mode == Mode::OneShot;
     let spans = if is_one_shot { &[] } else { SPANS.as_slice() };
     let gaps = spans.iter().filter_map(|span| {
@@ -189,7 +189,8 @@ struct Spans {
 
 impl Spans {
     fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
-        // A discarded request follows a pause and is shorter than the others, or other processes disturbed it.
+        // Discarded requests do not count: they follow a pause and are shorter than the others, or other processes disturbed
+        // them.
         let requests =
             subject.samples.iter().filter(|it| it.case == case && it.kind != RequestKind::Discarded);
         let spans_and_times =

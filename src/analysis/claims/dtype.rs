@@ -8,7 +8,7 @@ use crate::record::Sample;
 
 /// The least bytes of weights. Smaller weights are hidden by the other memory of a program: code, libraries, buffers.
 const MIN_WEIGHTS_BYTES: f64 = (64 << 20) as f64;
-/// The least resident share of the weights. The other fifth allows for parts that are never touched (rows of tables, padding)
+/// The least resident share of the weights: the other fifth allows for parts that are never touched (rows of tables, padding)
 /// and for different ways to count.
 const MIN_RESIDENT_SHARE: f64 = 0.8;
 /// The least difference between the sizes in f32 and in the reported dtype. A smaller difference may be other memory:

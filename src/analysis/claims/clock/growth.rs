@@ -29,7 +29,7 @@ const MIN_LAUNCHES: usize = 3;
 /// A case whose span is longer than the span of other requests. All values are medians over launches.
 pub struct Growth {
     pub case: usize,
-    /// The span in this case: the shortest one, or the one that three of four requests reach.
+    /// The span in this case: the shortest one, or the one that three of four requests reach, depending on the check.
     pub span_ns: f64,
     /// The shortest span of the other requests of a launch, by the measure of `span_ns`.
     pub other_ns: f64,
