@@ -49,7 +49,7 @@ pub fn conclude(
 fn print_judgement(arguments: &RunArgs, judgement: Result<Judgement>) -> Result<u8> {
     let judgement = match judgement {
         Ok(judgement) => judgement,
-        // The run itself is shown and recorded, also without a comparison.
+        // The run itself is shown and recorded, so this error concerns only the comparison.
         Err(refused) => {
             output::print_error(&refused);
             return Ok(USAGE);

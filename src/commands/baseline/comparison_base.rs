@@ -66,8 +66,8 @@ impl ComparisonBase {
         Ok((reruns.into_iter().fold(plan, |plan, rerun| rerun.join(plan)), warnings))
     }
 
-    /// The warnings about a program that is measured again. A change of its dependencies or of the model is refused without
-    /// `--force`.
+    /// The warnings about a program that is measured again. Without `--force`, a change of its dependencies or of the model is an
+    /// error.
     fn warnings(&self, rerun: &Rerun, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
         let Some(Role::Baseline { of }) = rerun.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
