@@ -63,7 +63,7 @@ pub struct Bounds {
     /// The largest root mean square over all tokens.
     pub rms: f64,
     /// The largest root mean square over the worst stretch (`STRETCH_TOKENS`). The error of a wrong rotation
-    /// grows with the position, and the first tokens of a text hide the error in the mean.
+    /// grows with the position, and in the mean over all tokens the first tokens of a text hide it.
     pub stretch_rms: f64,
     /// The largest mean gap (as in `gaps.rs`), over all tokens that the verifier checked.
     pub gap: f64,

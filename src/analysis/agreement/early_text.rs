@@ -62,8 +62,8 @@ impl EarlyText {
                 }
                 let (workload, answered) = (line(&case.workload.label), with_commas(answers));
                 all.wrong.push(format!(
-                    "in `{workload}`, the next token of {answered} prompts depends on their first half: {} answers are not the \
-                     reference's, and {} are those to a shorter prompt",
+                    "in `{workload}`, the next token of {answered} prompts depends on their first half: {} answers differ from \
+                     the reference answers, and {} are those to a shorter prompt",
                     with_commas(differing),
                     with_commas(of_parts)
                 ));

@@ -79,7 +79,7 @@ impl Agreement {
         self.reasons.iter().find_map(|reason| reason.split_once("(hint: ")?.1.strip_suffix(')'))
     }
 
-    /// The root mean square of the differences from the verifier's log-probabilities, per token.
+    /// The root mean square of the differences from the verifier's log-probabilities, over all tokens.
     pub fn rms(&self) -> Option<f64> {
         self.scores.as_ref().map(|scores| scores.rms)
     }

@@ -512,7 +512,7 @@ fn a_baseline_program_has_the_status_of_the_current_program_until_it_is_checked(
 
 // Prompts whose next token depends on their first half.
 
-/// Adds the reference's next token to every measured request of the engine. `prompts` is the number of different prompts; the
+/// Adds a stored next token to every measured request of the engine. `prompts` is the number of different prompts; the
 /// requests use them in turn.
 fn add_next_tokens(record: &mut RunRecord, margin: f64, prompts: u32) {
     let measured = samples(record, ENGINE).filter(|it| it.kind == RequestKind::Measured);
@@ -542,8 +542,8 @@ fn an_engine_with_the_tokens_of_shorter_prompts_is_wrong_even_if_no_verifier_ran
     let wrong = engine(&record);
     assert_eq!(wrong.status, Status::Wrong);
     let expected = format!(
-        "in `decode`, the next token of {answers} prompts depends on their first half: {answers} answers are not the reference's, \
-         and {answers} are those to a shorter prompt"
+        "in `decode`, the next token of {answers} prompts depends on their first half: {answers} answers differ from the \
+         reference answers, and {answers} are those to a shorter prompt"
     );
     assert_eq!(wrong.reasons, [expected]);
 }

@@ -56,7 +56,7 @@ impl TokenLoss {
         for output in record.checked_outputs.iter().filter(is_about) {
             checked.insert((output.launch, output.case, output.index), output);
         }
-        // An output that equals that of the verifier's own row is not checked again.
+        // An output that equals that of the verifier's own row is not checked again. Its positions count, without a loss.
         let equal = greedy.map_or(0, |it| it.equal_sample_tokens);
         let positions = checked.values().map(|it| it.positions as usize).sum::<usize>() + equal;
         let (mut differing, mut nats, mut largest) = (0, 0.0, None::<(SampleKey, usize, f64)>);

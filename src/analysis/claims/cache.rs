@@ -9,7 +9,7 @@ use crate::record::{RequestKind, Sample};
 use crate::text::three_digits;
 use stats::median;
 
-/// The largest number of ids at the start that different prompts share: a tokenizer puts BOS before every text, and the four
+/// The largest number of ids at the start that different prompts share: a tokenizer may put BOS before every text, and the four
 /// random ids after it (the salt) may be equal by chance.
 const MAX_SHARED_TOKENS: u32 = 5;
 /// The least number of tokens in the repeated prompt: for a shorter prompt, a cache saves too little time.

@@ -141,7 +141,7 @@ pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> 
     gaps.chain(stamped_together.or(in_groups)).collect()
 }
 
-/// Whether both texts say that the clock leaves time out, or that tokens come late.
+/// Whether both texts say that the clock leaves time out, or both say that tokens come late.
 pub fn is_repeated(contradiction: &str, warning: &str) -> bool {
     [LEAVES_OUT, LATE].iter().any(|words| contradiction.contains(words) && warning.contains(words))
 }

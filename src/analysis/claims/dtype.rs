@@ -93,7 +93,7 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     Some(subject.contradiction(About::Dtype, weights.describe(), observed, &message))
 }
 
-/// A contradiction if the processes hold as much memory as f32 needs, for a narrower dtype.
+/// A contradiction if the processes hold as much memory as f32 needs, although the engine reports a narrower dtype.
 fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let bits = weights.bits.filter(|bits| *bits < F32_BITS)?;
     let f32_bytes = weights.bytes * F32_BITS / bits;

@@ -25,7 +25,7 @@ pub fn compute(observed: &Observation) -> Vec<f64> {
 }
 
 /// The operations of a decode as a share of the compute units' rate, from the first token to the last. Memory usually limits a
-/// decode, so the share is small. But weights in a cache have this share too.
+/// decode, so the share is small. Unlike the bandwidth share, it is known for weights in a cache too.
 pub fn compute_of_decode(observed: &Observation) -> Option<f64> {
     let inputs = Inputs::of(observed).filter(|_| observed.kind == Kind::Warm)?;
     let of_sequence = |timed: Timed| {

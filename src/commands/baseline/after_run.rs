@@ -99,7 +99,7 @@ struct Saved {
     folder: PathBuf,
     /// The age of the baseline that the saved one replaced.
     replaced: Option<Age>,
-    /// Warnings about cases that are not in the baseline, and programs without a full copy.
+    /// Warnings about cases that are not in the baseline, and about programs without a full copy.
     warnings: Vec<String>,
 }
 
