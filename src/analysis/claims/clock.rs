@@ -213,7 +213,8 @@ impl Spans {
         if self.requests < MANY_REQUESTS || self.least_share <= MIN_SHARE_OF_EACH {
             return None;
         }
-        // Another engine may have a smaller overhead. So its spans count only if no other request of this engine shows its own.
+        // Another engine may have a smaller overhead. So its spans are used only if no other request shows the overhead of this
+        // engine.
         if growth::is_overhead_known(subject, span.ns, case) {
             return None;
         }

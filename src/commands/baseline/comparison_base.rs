@@ -31,7 +31,7 @@ impl ComparisonBase {
         if !name.contains('/') {
             let baseline = Box::new(Baseline::read(name)?);
             let record = Box::new(baseline.record().map_err(|error| damaged(name, &format!("{error:#}")))?);
-            // An unfinished run never becomes a baseline.
+            // An unfinished run never becomes a baseline, so a record without its end is damaged.
             ensure!(
                 measure_again || record.end == Some(End::Finished),
                 damaged(name, "its record was cut off")
