@@ -19,7 +19,7 @@ use stats::{Blocks, Rounds, Summary, median};
 /// The largest number of requests from which the headline metric of a running launch is computed.
 const MAX_LATEST_REQUESTS: usize = 100;
 
-/// The measured requests of a record. All metrics in a report are computed from these and from the facts of their launches.
+/// The measured requests of a record. All metrics in a report are computed from these and from the data of their launches.
 #[derive(Debug)]
 pub struct Values<'a> {
     pub record: &'a RunRecord,
