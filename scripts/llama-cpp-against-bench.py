@@ -24,7 +24,7 @@ DTYPES = "bf16,q8_0,q4_0,q4_k"
 # The allowed relative difference between the two rates.
 MAX_DIFFERENCE = 0.03
 
-# The two-sided 95 % quantiles of Student's t, by degrees of freedom; the last one is for more.
+# The two-sided 95 % quantiles of Student's t, by degrees of freedom from 1 to 30; the last one is for more than 30.
 T_QUANTILES = [
     12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
     2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042, 2.042,
@@ -138,7 +138,7 @@ def measure_bench(file, options, engine):
 
 
 class Engine:
-    """The worker process with one load, warmed up like llama-bench."""
+    """The worker process of the engine. It has loaded the file once, and is warmed up as llama-bench is."""
 
     def __init__(self, file, options):
         self.options = options

@@ -1,6 +1,6 @@
 """Measures the engine `transformers` and `bare-transformers.py` in turns. As in the orchestrator, the waiting process is
-paused. The first request after the pause never counts; in the orchestrator, it counts if requests take 250 ms or more. Prints both
-medians, and the median of the rounds' ratios."""
+paused. The first request after the pause never counts; in the orchestrator, it counts if requests take 250 ms or more.
+Prints the medians of both programs, and the median of the rounds' ratios."""
 
 import argparse
 import json

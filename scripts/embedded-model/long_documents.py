@@ -1,4 +1,4 @@
-"""Long documents and lessons. The longest fill much of a context of 2,048 tokens. Later lines repeat facts from every part."""
+"""Long documents, whose later lines repeat facts from all earlier parts. The longest fill much of a context of 2,048 tokens."""
 
 from draw import Draw, ORDINALS, a, counted, listing, number, plural, capitalized
 from narratives import things
@@ -7,7 +7,7 @@ from words import (ANIMALS, COLOURS, CRIES, FOODS, GOODS, HABITATS, LANDMARKS, M
 
 
 def register(d: Draw) -> str:
-    """A register of the houses of a village, then questions about houses in any order."""
+    """A register of the houses of a village, then questions about some of the houses in random order."""
     village, clerk = d.invented_name(), d.people(1)[0]
     count = d.between(6, 15)
     people = d.people(count)
@@ -61,7 +61,7 @@ def ships_log(d: Draw) -> str:
 
 
 def word_list(d: Draw) -> str:
-    """A pupil repeats a list of words. Then the teacher asks for words by their position."""
+    """A pupil repeats a list of words. Then the teacher asks for the word at a position, or after another word."""
     pupil, teacher = d.people(2)
     words = d.sample(THINGS + ANIMALS + FOODS, d.between(6, 16))
     if d.chance(40):
@@ -99,7 +99,7 @@ def animal(d: Draw) -> str:
 
 
 def lesson(d: Draw) -> str:
-    """A lesson as a dialogue: the teacher explains, asks in another order, and some answers are wrong at first."""
+    """A lesson as a dialogue: the teacher states facts, then asks for them in another order. Some first answers are wrong."""
     teacher, *pupils = d.people(4)
     name, town, hill, river, founder = d.invented_name(), d.invented_name(), d.invented_name(), d.invented_name(), d.people(1)[0]
     crop, thing, people = d.pick(FOODS), plural(d.pick(THINGS)), d.between(2, 90) * 100
@@ -125,7 +125,7 @@ def lesson(d: Draw) -> str:
 
 
 def treasure_hunt(d: Draw) -> str:
-    """Objects are hidden and then found one after the other."""
+    """A host hides objects, and guests find them one after the other. Then questions about where they were."""
     host, *guests = d.people(5)
     hidden = things(d, d.between(5, 9))
     places = d.sample(LANDMARKS, len(hidden))

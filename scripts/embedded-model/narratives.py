@@ -107,7 +107,7 @@ def diary(d: Draw) -> str:
 
 
 def song(d: Draw) -> str:
-    """A song in which each verse repeats all earlier ones and adds a line."""
+    """A song in which each verse is the sentence of the verse before, with one more animal in front."""
     singer, town = d.people(1)[0], d.invented_name()
     count = d.between(4, 7)
     verbs = d.sample(["carried", "guarded", "hid", "found", "followed", "dropped", "wanted", "chased", "stole", "kept"], count)
@@ -140,7 +140,7 @@ def walk(d: Draw) -> str:
 
 
 def mystery(d: Draw) -> str:
-    """A theft: each person names a place, and an object at one of the places identifies the thief."""
+    """A theft: each suspect names a place. The stolen object is found at one of these places: its suspect is the thief."""
     judge, *suspects = d.people(d.between(4, 7))
     town, (stolen, clue) = d.invented_name(), things(d, 2)
     places, trades = d.sample(LANDMARKS, len(suspects)), d.sample(TRADES, len(suspects))

@@ -30,7 +30,7 @@ def ngram_keys(stream: np.ndarray, order: int) -> np.ndarray:
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """D for counts of 0, 1, 2 and more (equation 26 of the paper); one half if the text is too small."""
+    """D for counts of 0, 1, 2, and 3 or more (equation 26 of the paper). In a text that is too small, D is one half."""
     n1, n2, n3, n4 = (int((counts == c).sum()) for c in (1, 2, 3, 4))
     if not (n1 and n2 and n3 and n4):
         return np.array([0.0, 0.5, 0.5, 0.5])
@@ -69,7 +69,7 @@ def lookup(sorted_keys: np.ndarray, keys: np.ndarray, values: np.ndarray):
 
 
 class Ngrams:
-    """Models of order 1 to `highest`. `top` has the table of each order as the highest, `below` as a lower order."""
+    """Models of order 1 to `highest`. `top[n]` is the table of order n in the model of order n, `below[n]` in higher models."""
 
     def __init__(self, stream: np.ndarray, vocab_size: int, highest: int = 5):
         self.vocab_size, self.highest = vocab_size, highest

@@ -1,4 +1,4 @@
-"""Tests that the text depends only on its seed, and that its counts and sums are right."""
+"""Tests that the text depends only on its seed, that its counts and sums are right, and that its English is correct."""
 
 import hashlib
 import re

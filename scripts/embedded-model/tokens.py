@@ -1,4 +1,7 @@
-"""Makes tokenizer.json, a byte-level BPE of about 2,048 entries that adds `<s>` before every text; and encodes both texts."""
+"""Makes tokenizer.json, a byte-level BPE of about 2,048 entries that adds `<s>` before every text.
+
+Then encodes the training text and the held-out text, stores the ids of the training text, and prints the sizes of both in tokens.
+"""
 
 import json
 import random
@@ -12,7 +15,7 @@ from text import split
 
 VOCAB_SIZE, BOS, EOS = 2048, 0, 1
 CONTEXT = 2048
-SAMPLE_BYTES = 8_000_000  # enough: the merges stop changing long before this size
+SAMPLE_CHARACTERS = 8_000_000  # enough: the merges do not change with a longer text
 
 
 def make(train_text: str) -> Tokenizer:
@@ -22,14 +25,14 @@ def make(train_text: str) -> Tokenizer:
     # All 256 bytes are in the alphabet, so that every text can be encoded.
     trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=["<s>", "</s>"], show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    tokenizer.train_from_iterator(train_text[:SAMPLE_BYTES].split("\n\n"), trainer)
+    tokenizer.train_from_iterator(train_text[:SAMPLE_CHARACTERS].split("\n\n"), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", BOS)])
     return tokenizer
 
 
 def encode(tokenizer: Tokenizer, texts: list) -> list:
-    """Each text after a BOS, as every engine gets it."""
+    """The ids of each text, with a BOS in front."""
     return [np.array(e.ids, dtype=np.uint16) for e in tokenizer.encode_batch(texts)]
 
 

@@ -70,7 +70,7 @@ def save(model: Llama, folder: Path) -> None:
 def main(stream_path: str, model_folder: str) -> None:
     folder = Path(model_folder)
     torch.manual_seed(SEED)
-    # One thread: sums have a fixed order, and a busy core does not delay the others at every operation.
+    # With one thread, sums have a fixed order. With several, each operation would wait for the slowest core.
     torch.set_num_threads(1)
     stream, rng = np.load(stream_path), np.random.default_rng(SEED)
     model = Llama(CONFIG)

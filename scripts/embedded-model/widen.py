@@ -120,7 +120,7 @@ def widen(to: Path) -> None:
     for name in COPIED_FILES:
         shutil.copyfile(EMBEDDED / name, to / name)
     for name in ANSWER_FILES:
-        # The identity is that of the embedded weights, so it is left out.
+        # The stored identity is that of the embedded weights, so the copy of the file has none.
         answers = json.loads((EMBEDDED / name).read_text()) | {"identity": None}
         (to / name).write_text(json.dumps(answers) + "\n")
     tensors = read_tensors(EMBEDDED / "model.safetensors")

@@ -50,8 +50,8 @@ unpack() {
     [[ ${packed_commit%%-*} == "$checkout" ]] || info "warning: packed from $packed_commit, and this checkout is $checkout"
 }
 
-# Finds one Python for all engines that need one, unless ORCHESTRATE_PYTHON names it. If it has no PyTorch, each engine uses
-# its own environment, if that is set up.
+# Selects the Python of all engines that need one: ORCHESTRATE_PYTHON, else `python3` if it has PyTorch. Without either, each
+# engine uses its own environment, if that is set up.
 find_python() {
     if [[ -n ${ORCHESTRATE_PYTHON-} ]]; then
         info "Python: $ORCHESTRATE_PYTHON, from ORCHESTRATE_PYTHON"

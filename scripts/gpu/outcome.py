@@ -40,9 +40,9 @@ def main():
 
 
 def outcome(report, device, record, code=DONE):
-    """Returns the lines to print, and the exit code. `code` is the exit code of the run: it ignores engines of `--all` that
-    cannot start, and counts presets for other devices as failures. So this function judges each failure in the report itself.
-    If the report has none, `code` shows whether something else failed."""
+    """Returns the lines to print, and the exit code. `code` is the exit code of the run. It counts presets for other devices as
+    failures, but not engines of `--all` that cannot start. So this function judges each failure in the report itself. If the
+    report has none, `code` shows whether something else failed."""
     outputs = {output["engine"]: output for output in report["outputs"]}
     measured = {case["engine"]["label"] for case in report["cases"] if case["samples"]}
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]
@@ -77,10 +77,10 @@ NO_DRIVER = "no NVIDIA driver found"
 
 
 def is_excused(engine, failure, device):
-    """Whether a failure is expected: the engine or its preset is not for this device, its Python library is missing, or (in a
-    rehearsal) its program is not packed."""
+    """Whether a failure is expected: the engine or its preset is not for this device, the engine lacks its Python library or the
+    driver that the library needs, or (in a rehearsal) the program is not packed."""
     manifest_text = manifest(engine["name"])
-    # A missing driver is no refusal by the engine.
+    # A missing driver is a fault of this machine, not a refusal by the engine.
     is_refused = failure["kind"] in ("unsupported", "unavailable") and failure["message"] != NO_DRIVER
     if manifest_text and is_refused and not supports_device(manifest_text, device):
         return True
@@ -90,7 +90,7 @@ def is_excused(engine, failure, device):
     if failure["kind"] != "unavailable":
         return False
     if re.search(r"^\[environment\]", manifest_text, re.M) and not re.search(r"^reference *= *true", manifest_text, re.M):
-        # This machine lacks the engine's Python library.
+        # Only the verifier must run: the libraries of the other engines are optional on this machine.
         return True
     # A rehearsal: the program for the processor is not packed.
     return device == "cpu" and failure["message"] == "not built"
@@ -126,7 +126,7 @@ def replace_hint(line, device, programs):
 
 
 def status(output):
-    """The verification status, with its values or its reason."""
+    """The verification status with its values, and with the first reason if it is neither `exact` nor `agrees`."""
     scores, greedy = output["scores"], output["greedy"]
     values = ["the verifier itself"] if output["against"]["kind"] == "itself" else []
     if scores and scores["rms"] is not None:

@@ -1,4 +1,4 @@
-"""Tests the summaries of invented reports, and which of them fail a check."""
+"""Tests `outcome.py` on invented reports: the lines that it prints, and which reports make `scripts/gpu-check` fail."""
 
 import os
 import tempfile
@@ -95,7 +95,7 @@ class Outcome(unittest.TestCase):
         self.assertEqual(self.code([("gpus", unsupported)], device="cuda"), outcome.FAILED)
         self.assertEqual(self.code([("gpus", {"kind": "exited", "message": "killed"})], device="cpu"), outcome.FAILED)
 
-    def test_the_line_of_an_unverified_engine_names_its_failed_part(self):
+    def test_the_line_of_a_partly_measured_engine_has_its_failure(self):
         document = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no answer in time"})])
         [line, _], code = outcome.outcome(document, "cuda", "r.jsonl")
         self.assertEqual((line, code), ("  half: unverified; a part of it failed: no answer in time", outcome.FAILED))
@@ -111,7 +111,7 @@ class Outcome(unittest.TestCase):
             self.assertEqual(self.code([(label, failure)]), outcome.FAILED, label)
         self.assertEqual(self.code([("library", {"kind": "exited", "message": "killed"})]), outcome.FAILED)
 
-    def test_engines_without_their_library_and_presets_for_other_devices_are_no_failures(self):
+    def test_a_missing_library_and_a_preset_for_another_device_are_no_failures(self):
         self.assertEqual(self.code([("library", NO_DRIVER)]), outcome.DONE)
         unsupported = {"kind": "unsupported", "message": "`own_pool` is for the CPU"}
         # The exit code of the run counts this failure.
@@ -120,7 +120,7 @@ class Outcome(unittest.TestCase):
         # The program for the processor is not packed.
         self.assertEqual(self.code([("compiled", NOT_BUILT)], device="cpu"), outcome.DONE)
 
-    def test_a_wrong_engine_an_unknown_failure_and_an_empty_report_are_failures(self):
+    def test_a_wrong_engine_an_unknown_failure_and_a_report_without_samples_are_failures(self):
         self.assertEqual(self.code(status="wrong"), outcome.FAILED)
         self.assertEqual(self.code(code=4), outcome.FAILED)
         self.assertEqual(outcome.outcome(report(failed=[("library", NO_DRIVER)]), "cuda", "r.jsonl")[1], outcome.FAILED)

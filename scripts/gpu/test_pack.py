@@ -1,4 +1,4 @@
-"""Tests the packing: the programs of the manifests, at most the allowed size, without those that cannot be built."""
+"""Tests that `pack.py` packs the programs that the manifests name, leaves out those that cannot be built, and limits the size."""
 
 import contextlib
 import io
@@ -54,7 +54,7 @@ class Packing(unittest.TestCase):
         self.enterContext(mock.patch.object(pack, "ROOT", self.root))
 
     def pack(self):
-        """The exit status, and the output."""
+        """Packs all programs. Returns the exit status, and the output."""
         output = io.StringIO()
         command = ["pack.py", str(self.root / "packed")]
         with mock.patch("sys.argv", command), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -66,7 +66,7 @@ class Packing(unittest.TestCase):
         names = [program.name for program in pack.programs()]
         self.assertEqual(names, ["orchestrate", "gpu-engine", "one-engine", "two-cuda", "verifier-engine"])
 
-    def test_each_program_is_built_by_its_manifest_for_a_common_processor(self):
+    def test_each_program_is_built_as_its_manifest_says_for_a_common_processor(self):
         status, output = self.pack()
         calls = (self.root / "calls").read_text().splitlines()
         self.assertIn("build --release --locked -p one --features fast -C target-cpu=x86-64-v3", calls)

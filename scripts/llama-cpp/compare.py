@@ -2,8 +2,8 @@
 
 For each file, the check compares log-probabilities of the same ids: llama.cpp reads the file, and the verifier
 (`pytorch-baseline`) reads safetensors with the same weights in f32. It also compares the ids of texts with those of
-`tokenizers`, and checks every tensor with the reader that llama.cpp publishes. The models are all small
-shapes with random weights, and the embedded model, which is trained."""
+`tokenizers`, and checks every tensor with the reader that llama.cpp publishes. The models are every shape `tiny-*` with
+random weights, and the embedded model, which is trained."""
 
 import argparse
 import math

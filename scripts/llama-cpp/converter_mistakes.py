@@ -31,7 +31,7 @@ def omit_rope_scaling(file: Path) -> None:
 
 
 def omit_transposition(file: Path) -> None:
-    """Leaves a matrix of GPT-2 untransposed. Only this matrix is square, so its shape does not show the mistake."""
+    """Leaves one matrix of each layer of GPT-2 untransposed: the only square one, so its shape does not show the mistake."""
     for tensor in tensors(file, "attn_output.weight"):
         tensor.data[:] = tensor.data.T.copy()
 

@@ -83,8 +83,8 @@ def errors(original: Path, ours: Path, theirs: Path) -> list[tuple[float, float,
 
 
 def as_hugging_face(reader, architecture: str, name: str, numbers: numpy.ndarray) -> numpy.ndarray:
-    """Converts numbers of GGUF to the checkpoint's layout: the halves of each head instead of pairs, transposed matrices, norms
-    minus one."""
+    """Converts numbers of GGUF to the layout of the checkpoint. GGUF stores the rows of a rotated llama head as neighbouring
+    pairs, the checkpoint as two halves. GGUF transposes gpt2's matrices, and adds one to gemma's norms."""
     if architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
         key = "llama.attention.head_count" + ("_kv" if "attn_k" in name else "")
         heads = reader.get_field(key).contents()

@@ -22,7 +22,7 @@ class Orchestrate:
 
 
 class Conversation:
-    """A program that answers each line with a line. `log` gets its stderr; a failure quotes the last lines of the log."""
+    """A program that gets and gives messages as lines of JSON. Its stderr goes to `log`; a failure quotes the end of the log."""
 
     def __init__(self, command: list, log: Path):
         self.command, self.log, self.process = command, log, None

@@ -1,5 +1,5 @@
 //! Turns a run record into values, intervals and verdicts: metrics, comparison, output verification, claims. Pure. `run` uses
-//! this module only for interim analyses.
+//! this module for its interim analyses and for the costs of dtypes.
 
 pub mod agreement;
 pub mod claims;

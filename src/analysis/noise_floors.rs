@@ -105,7 +105,7 @@ pub fn known_for(plan: &Plan, known: &[KnownFloor]) -> Vec<CalibratedFloor> {
     let mut floors = Vec::new();
     for case in &plan.cases {
         let configuration = &plan.configurations[case.configuration];
-        // A twin or baseline has the noise floor of the configuration that it is measured with.
+        // A twin or baseline uses the noise floor of its row, so it has none of its own.
         for metric in METRICS.iter().filter(|_| configuration.role.is_none()) {
             let key = Key::of(plan, configuration, &case.workload, metric.id);
             let Some(known) = known.iter().find(|it| it.key == key) else { continue };
@@ -153,7 +153,7 @@ mod tests {
     use crate::record::specimen::timed::{self, selection};
     use stats::{Random, VerdictThresholds};
 
-    /// A calibration of two engines, of which the second is much noisier. Both have slow blocks.
+    /// A calibration of two engines. The second one is much noisier. Both have slow blocks.
     fn calibrated(blocks: u32) -> RunRecord {
         let selection = selection(&["calm", "wild"], &["decode"]);
         let mut record = planned(&selection);

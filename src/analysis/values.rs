@@ -1,5 +1,6 @@
-//! Gathers the values of a run record for tables, comparisons, interim analyses and claims. `RunRecord::measured` and this
-//! file decide which requests count: measured requests, except in launches for output checks, and each round of a block once.
+//! Gathers the values of a run record for tables, comparisons, interim analyses and claims. `RunRecord::measured` and this file
+//! decide which requests count: the measured ones, without those of launches for output checks. If a block has several requests
+//! of one round, the first counts.
 //!
 //! ```text
 //! RunRecord --Values::of--> the measured requests of each case, by launch
@@ -18,7 +19,7 @@ use stats::{Blocks, Rounds, Summary, median};
 /// The largest number of requests from which the headline metric of a running launch is computed.
 const MAX_LATEST_REQUESTS: usize = 100;
 
-/// The measured requests of a record: all values in a report are computed from these.
+/// The measured requests of a record. All metrics in a report are computed from these and from the data of their launches.
 #[derive(Debug)]
 pub struct Values<'a> {
     pub record: &'a RunRecord,
@@ -231,8 +232,8 @@ impl<'a> Measured<'a> {
         Self::only(values, |_, _| true)
     }
 
-    /// The values of the workloads and metrics that `is_wanted` accepts: an interim analysis needs few. Shares of a limit are
-    /// left out, because they differ as their rates do.
+    /// The values of the workloads and metrics that `is_wanted` accepts: an interim analysis needs only a headline metric. Shares
+    /// of a limit are left out, because they differ as their rates do.
     pub fn only(values: &Values<'a>, is_wanted: impl Fn(&Workload, &'static Metric) -> bool) -> Self {
         let plan = values.plan;
         let (workloads, configurations) = (workloads(plan), plan.configurations.len());
@@ -290,7 +291,7 @@ pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(
     Some((metric, median(&values)?))
 }
 
-/// Whether another case shows this metric: only workloads about launches show the load time, if the plan has such a workload.
+/// Whether another case shows this metric: if the plan has a workload about launches, only such workloads show the load time.
 fn is_shown_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
     let is_load_in_warm = metric.id == MetricId::LOAD && workload.kind == Kind::Warm;
     is_load_in_warm && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)

@@ -49,8 +49,8 @@ pub fn of_conclusion(conclusion: Conclusion) -> u8 {
     }
 }
 
-/// The most severe exit status of a run. A certain worsening comes before a failed case, because a check for status 1 alone
-/// must not miss it. A failed case comes before an inconclusive comparison, because more measurement does not repair it.
+/// The most severe exit status of a run. A certain worsening comes before a failed case, because a script that checks only for
+/// status 1 must not miss it. A failed case comes before an inconclusive comparison, because more measurement does not repair it.
 pub fn most_severe<const N: usize>(codes: [u8; N]) -> u8 {
     const RANKS: [u8; 6] = [INTERRUPTED, ERROR, WORSE, USAGE, FAILED_CASES, INCONCLUSIVE];
     RANKS.into_iter().find(|rank| codes.contains(rank)).unwrap_or(DONE)

@@ -185,7 +185,7 @@ impl PassEnvArgs {
     }
 }
 
-/// Refuses a value, because the record has the command line.
+/// Refuses `NAME=VALUE`: the record has the command line, so it would have the value too.
 fn parse_variable_name(text: &str) -> Result<String, String> {
     let is_name = !text.is_empty() && !text.contains(['=', ' ']) && !text.trim_end_matches('*').contains('*');
     if is_name {

@@ -1,4 +1,4 @@
-//! How much a command prints besides its results. The command line decides it once, and every display asks `verbosity`.
+//! How much a command prints besides its results. The command line sets it once, and every display calls `verbosity`.
 
 use std::sync::OnceLock;
 

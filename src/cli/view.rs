@@ -51,7 +51,7 @@ impl ViewArgs {
 }
 
 impl ViewArgs {
-    /// Refuses a name that no column can have. A workload that a run does not have is refused by the report.
+    /// Refuses a name that no column can have. The report itself refuses a workload that the run does not have.
     fn check_sort(&self) -> Result<(), Usage> {
         let Some(name) = &self.sort else { return Ok(()) };
         let scenarios = SCENARIOS.iter().map(|scenario| scenario.name);

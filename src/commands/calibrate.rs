@@ -1,5 +1,5 @@
-//! The smallest change that this machine can show: engines are measured against themselves, each with a twin. The noise floors
-//! are printed and stored for the machine. The header of every later record has those of its own cases.
+//! Measures the smallest change that this machine can show: each engine is compared with its twin. The noise floors are printed,
+//! and stored for the machine. The header of every later record has those of its own cases.
 
 use std::path::Path;
 
@@ -105,7 +105,7 @@ const COLUMNS: [&str; 7] = ["record", "engine", "case", "metric", "paired", "bet
 struct Floors<'a> {
     record: &'a RunRecord,
     floors: &'a [KnownFloor],
-    /// The file in which floors are stored: empty if all have too few blocks, `None` if it could not be written.
+    /// The path of the file in which the floors are stored: empty if all have too few blocks, `None` if it could not be written.
     file: Option<&'a str>,
 }
 

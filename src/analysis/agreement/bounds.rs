@@ -1,6 +1,6 @@
-//! The largest difference between a correct engine and the verifier. It depends on the precision that the engine reports:
-//! rounding to 4 bits changes a correct engine more than a permuted matrix changes an engine in f32. `MEASURED.md` has the
-//! measurements.
+//! The bounds of output checks: the largest accepted differences from the verifier. They depend on the precision that the engine
+//! reports: rounding to 4 bits changes a correct engine more than a permuted matrix changes an engine in f32. `MEASURED.md` has
+//! the measurements.
 
 use serde::Serialize;
 
@@ -63,7 +63,7 @@ pub struct Bounds {
     /// The largest root mean square over all tokens.
     pub rms: f64,
     /// The largest root mean square over the worst stretch (`STRETCH_TOKENS`). The error of a wrong rotation
-    /// grows with the position, and the first tokens of a text hide the error in the mean.
+    /// grows with the position, and in the mean over all tokens the first tokens of a text hide it.
     pub stretch_rms: f64,
     /// The largest mean gap (as in `gaps.rs`), over all tokens that the verifier checked.
     pub gap: f64,
@@ -128,8 +128,7 @@ impl Precision {
         };
         // Without a reported compute dtype, the dtype of the weights counts, with at least 8 bits: no engine computes in fewer.
         let compute_bits = compute.and_then(nominal_bits).unwrap_or(weight_bits).max(8);
-        // The dtype of the cache cannot be checked, so fewer than 16 bits count only if an option requested
-        // them.
+        // The dtype of the cache cannot be checked, so fewer than 16 bits count only if an option of the cache is set.
         let min_bits = if requested.has_cache_option { 0 } else { 16 };
         let cache_bits = kv.and_then(nominal_bits).unwrap_or(32).max(min_bits);
         of_weights.max(Self::of_bits(compute_bits)).max(Self::of_bits(cache_bits))
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_cache_widens_the_bounds_only_if_requested() {
+    fn a_narrow_cache_widens_the_bounds_only_if_an_option_of_the_cache_is_set() {
         let precision = |kv, has_cache_option| {
             let requested = Requested { model_dtype: Some("f32"), has_cache_option, ..Requested::default() };
             Precision::of_dtypes(Some("f32"), Some("f32"), Some(kv), &requested)
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_dtype() {
+    fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_dtype_or_of_the_model() {
         let precision = |weights, dtype, model_dtype| {
             let requested = Requested { dtype, model_dtype, has_cache_option: false };
             Precision::of_dtypes(weights, None, None, &requested)

@@ -13,12 +13,12 @@ use crate::record::{DtypeCost, DtypeCosts, Launch, RunRecord};
 const RMS_MULTIPLE: f64 = 4.0;
 /// The tokens of a correct engine lose at most this many times the nats that the cost of its dtypes explains.
 const LOSS_MULTIPLE: f64 = 7.0;
-/// The largest gap of a correct engine is at most this many times the largest measured gap, if each gap is divided by the cost of
-/// its dtypes.
+/// The largest gap of a correct engine is at most this many times the largest measured gap. Both are divided by the cost of their
+/// dtypes.
 const GAP_MULTIPLE: f64 = 4.0;
 /// The largest measured gap counts as at least this many times the cost, because few gaps are measured.
 const MIN_LARGEST_GAP: f64 = 6.0;
-/// With fewer measured gaps, it is unknown how many nats a cost explains.
+/// The least number of measured gaps. With fewer, it is unknown how many nats a cost explains.
 const MIN_GAPS: usize = 8;
 
 /// The cost of the reported dtypes of a configuration, in nats.
@@ -32,7 +32,7 @@ pub struct Cost {
     pub loss: Option<Loss>,
 }
 
-/// The nats that tokens lose: by how much they are less likely than the verifier's.
+/// The nats that the tokens of an engine lose: by how much the verifier finds them less likely than its own tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Loss {
     /// The mean over all positions.
@@ -42,8 +42,8 @@ pub struct Loss {
 }
 
 impl Cost {
-    /// The cost of the dtypes that a configuration's launches report. `None` if one of these dtypes was not measured on this model,
-    /// or if nothing is rounded. As for `Precision`, the finest of several launches counts.
+    /// The cost of the dtypes that a configuration's launches report. `None` if one of these dtypes was not measured on this
+    /// model, or if nothing is rounded. As for `Precision`, the launch with the smallest cost counts.
     pub fn of<'a>(
         record: &RunRecord,
         configuration: usize,
@@ -103,9 +103,9 @@ impl Loss {
             .then(|| Self { mean: lost / squares * rms * rms, largest: largest * rms })
     }
 
-    /// The loss over this many positions, in nats, that a correct engine with this cost exceeds with at most this probability. The
-    /// loss is a sum of gaps, whose number has a Poisson distribution. Chernoff's bound holds for any distribution of the gaps
-    /// up to the largest one.
+    /// The loss over this many positions, in nats, that a correct engine with this cost exceeds with at most this probability.
+    /// The loss is a sum of gaps, whose number has a Poisson distribution. Chernoff's bound holds for any distribution of the
+    /// gaps up to the largest one.
     pub fn bound(&self, positions: usize, probability: f64) -> f64 {
         let expected = LOSS_MULTIPLE * self.mean * positions as f64;
         let largest = GAP_MULTIPLE * self.largest;
@@ -130,8 +130,8 @@ impl Loss {
     }
 }
 
-/// The measured dtypes in which a launch with these facts rounds: empty if it rounds nothing, `None` if it rounds in a way that is
-/// not measured.
+/// The measured dtypes in which a launch with these facts rounds: empty if it rounds nothing, `None` if it rounds in a way that
+/// is not measured.
 fn rounding_dtypes(
     weights: Option<&str>,
     compute: Option<&str>,

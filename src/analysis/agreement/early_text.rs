@@ -11,17 +11,17 @@ use crate::text::{line, with_commas};
 
 /// The least number of differing answers in a workload: a single one may be due to rounding.
 const MIN_DIFFERING: usize = 2;
-/// The least number of prompts with a differing answer in all workloads: the random ids at the start of a request may change the
-/// token of one stored prompt.
+/// The least number of different prompts with a differing answer, over all workloads: the random ids at the start of a request
+/// may change the token of one stored prompt.
 const MIN_DIFFERING_PROMPTS: usize = 2;
 
 /// The answers of a configuration to dependent prompts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct EarlyText {
     pub answers: usize,
-    /// The answers that are not the reference's.
+    /// The answers that are not the stored next token.
     pub differing: usize,
-    /// The reasons why the answers are wrong, one for each workload.
+    /// The reasons why the answers are wrong, one for each workload in which they are.
     #[serde(skip)]
     pub wrong: Vec<String>,
 }
@@ -62,8 +62,8 @@ impl EarlyText {
                 }
                 let (workload, answered) = (line(&case.workload.label), with_commas(answers));
                 all.wrong.push(format!(
-                    "in `{workload}`, the next token of {answered} prompts depends on their first half: {} answers are not the \
-                     reference's, and {} are those to a shorter prompt",
+                    "in `{workload}`, the next token of {answered} prompts depends on their first half: {} answers differ from \
+                     the reference answers, and {} are those to a shorter prompt",
                     with_commas(differing),
                     with_commas(of_parts)
                 ));

@@ -1,5 +1,5 @@
 //! Compares the tokens of measured requests with the verifier's tokens after the same text. The gap of a token is the
-//! verifier's log-probability of its own token less that of the engine's token. A difference at a near tie is no error. A token
+//! verifier's log-probability of its own token minus that of the engine's token. A difference at a near tie is no error. A token
 //! that the verifier finds unlikely is an error, even if the engine's scores are good.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct Gaps {
     pub mean: f64,
     /// The largest gap.
     pub worst: f64,
-    /// The lowest position, in any sample, where the verifier gives another token.
+    /// The lowest position in a sample where the verifier gives another token.
     pub first: Option<usize>,
     /// The tail with the largest mean gap. `None` if no gap is notable. In JSON it is `worst_run`.
     #[serde(rename = "worst_run")]
@@ -30,7 +30,7 @@ pub struct Gaps {
     gaps: BTreeMap<(SampleKey, u32), f64>,
 }
 
-/// The positions of one sample from the first notable gap on.
+/// The checked positions of one sample from the first notable gap on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tail {
     pub text: Text,

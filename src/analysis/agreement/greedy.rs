@@ -69,7 +69,7 @@ impl Greedy {
             let blocks = blocks(record);
             for sample in greedy_samples(record, configuration).filter(|it| !it.prompt_hash.is_empty()) {
                 let Some(expected) = of_verifier.get(&request(sample)) else { continue };
-                // Of a batch, only the sequence counts whose near ties the verifier checks.
+                // Of a batch, only the sequence counts that the verifier checks too.
                 let index = record.checked_sequence(sample);
                 let [sequence, expected] = [&sample.iteration.sequences, *expected].map(|it| it.get(index));
                 let ids = sequence.and_then(|it| it.output_ids.as_ref());
@@ -103,8 +103,8 @@ impl Greedy {
     }
 }
 
-/// The end of a comparison. An engine that masks EOS gives another token in place of EOS, so its tokens are compared up to
-/// the verifier's first EOS.
+/// The ids at which a comparison ends. An engine that masks EOS gives another token in place of EOS, so its tokens are compared
+/// up to the verifier's first EOS.
 struct Eos {
     is_masked: bool,
     ids: Vec<u32>,

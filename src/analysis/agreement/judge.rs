@@ -14,8 +14,8 @@ use super::verifier::{Against, Verifier};
 use crate::record::RunRecord;
 use crate::text::with_commas;
 
-/// The largest gap of a token that rounding changes, as a multiple of the largest difference of a log-probability. Both tokens of a
-/// tie may differ, and generated text may differ more than held-out text.
+/// The largest gap of a token that rounding changes, as a multiple of the largest difference of a log-probability. Both tokens of
+/// a tie may differ, and generated text may differ more than held-out text.
 const MAX_GAP_OF_ROUNDING: f64 = 4.0;
 /// The largest root mean square of score differences, in nats, at which near ties are rare: about one in a thousand texts. A
 /// different token then counts as a near tie only if the verifier checked it.
@@ -107,7 +107,7 @@ struct Differences {
     tie: Option<String>,
 }
 
-/// The results of one configuration, with the bounds of its precision.
+/// The results of one configuration, with its bounds: those of its precision, which its cost may narrow.
 struct Results<'a> {
     agreement: &'a Agreement,
     bounds: Bounds,

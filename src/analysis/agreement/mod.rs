@@ -2,9 +2,9 @@
 //! status: `exact`, `agrees`, `drifts`, `wrong` or `unverified`.
 //!
 //! Two checks find different errors. `scores` compares log-probabilities of a given text, token by token, so near ties have no
-//! effect. `greedy` and `gaps` compare the ids that the engine generated, because an engine may score well and still generate
-//! other tokens: in the measured requests, and `greedy` also after the held-out prompt. `bounds` has the accepted differences.
-//! `costs` narrows them by what the dtypes of an engine cost on this model, and `token_loss` compares all generated tokens with it.
+//! effect. `greedy` and `gaps` compare the ids that the engine generated in the measured requests, and `greedy` also those after
+//! the held-out prompt: an engine may score well and still generate other tokens. `bounds` has the accepted differences. `costs`
+//! narrows them by what the dtypes of an engine cost on this model. `token_loss` compares whole outputs with this cost.
 //! `early_text` finds engines that compute only a part of a prompt. `coverage` names the missing checks.
 
 pub mod bounds;

@@ -141,7 +141,7 @@ pub fn replace_ids(record: &mut RunRecord, configuration: usize, id_at: impl Fn(
     }
 }
 
-/// Adds the costs of dtypes as the verifier measured them on the embedded model: bf16, f16, q8_0 and q4_0.
+/// Adds costs of bf16, f16, q8_0 and q4_0 that are similar to those of the embedded model.
 pub fn add_dtype_costs(record: &mut RunRecord) {
     let cost = |dtype: &str, rms: f64, changed: usize| DtypeCost {
         dtype: dtype.into(),
@@ -162,8 +162,8 @@ pub fn add_dtype_costs(record: &mut RunRecord) {
     record.take(Entry::DtypeCosts(costs));
 }
 
-/// Adds the verifier's comparison of every measured output. At each of these positions, the engine's token is less likely by `gap`
-/// nats. Each position of an output has another pair of tokens.
+/// Adds the verifier's comparison of every measured output. At each of these positions, the engine's token is less likely by
+/// `gap` nats. Each position of an output has another pair of tokens.
 pub fn add_checked_outputs(record: &mut RunRecord, configuration: usize, positions: &[u32], gap: f64) {
     let samples: Vec<Sample> = samples(record, configuration).map(|it| it.clone()).collect();
     for sample in samples.into_iter().filter(|it| it.kind == RequestKind::Measured) {

@@ -19,7 +19,7 @@ pub const UNVERIFIABLE_HINT: &str = "implement `score` and `prompt_ids`";
 /// The next step for an engine whose output is unverified because no verifier ran.
 pub const NO_VERIFIER_HINT: &str = "implement `score` and `prompt_ids`, or name --verifier";
 
-/// The verification status of an engine's output, from the best status to unverified.
+/// The verification status of an engine's output, in the order from the best one to the worst one, then unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -31,7 +31,7 @@ pub enum Status {
     Drifts,
     /// Not the output of this model.
     Wrong,
-    /// The verifier did not check the measured tokens or the longest text.
+    /// The check is incomplete: the tokens of a workload, or the longest held-out text, were not compared.
     Unverified,
 }
 
@@ -50,7 +50,8 @@ pub struct Agreement {
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub gaps: Option<Gaps>,
-    /// The nats that its generated tokens lose. `None` if the verifier did not compare all tokens of an output.
+    /// By how many nats in sum the verifier finds the engine's generated tokens less likely than its own. `None` if no whole
+    /// output was compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_loss: Option<TokenLoss>,
     /// The answers to prompts whose next token depends on their first half.
@@ -78,7 +79,7 @@ impl Agreement {
         self.reasons.iter().find_map(|reason| reason.split_once("(hint: ")?.1.strip_suffix(')'))
     }
 
-    /// The root mean square of the differences from the verifier's log-probabilities, per token.
+    /// The root mean square of the differences from the verifier's log-probabilities, over all tokens.
     pub fn rms(&self) -> Option<f64> {
         self.scores.as_ref().map(|scores| scores.rms)
     }
@@ -87,7 +88,7 @@ impl Agreement {
         self.status == Status::Wrong
     }
 
-    /// The earliest position, in any text, where the verifier gives another token.
+    /// The lowest position in a text where the verifier gives another token.
     pub fn first_difference(&self) -> Option<usize> {
         let greedy = self.greedy.as_ref().and_then(|greedy| greedy.first.as_ref()).map(|it| it.position);
         let gaps = self.gaps.as_ref().and_then(|gaps| gaps.first);
@@ -103,7 +104,7 @@ impl Agreement {
     /// The root mean square that a table shows next to the status, if it shows one.
     pub fn shown_rms(&self) -> Option<f64> {
         let has_number = matches!(self.status, Status::Agrees | Status::Drifts | Status::Wrong);
-        // If only the tokens are wrong, the scores differ little and the number is not shown.
+        // A number near 0 would not show why the tokens of an engine with exact scores differ.
         self.rms().filter(|rms| has_number && *rms > EXACT)
     }
 }

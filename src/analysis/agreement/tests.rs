@@ -181,7 +181,8 @@ fn a_measured_cost_narrows_the_bound_of_the_reported_dtype_and_the_reason_has_bo
     assert_eq!((engine(&other).status, engine(&other).cost), (Status::Drifts, None));
 }
 
-/// The ratios are the largest differences of correct engines divided by the cost of their dtypes, as in `MEASURED.md`.
+/// The ratios are the largest differences of correct engines over all tokens, divided by the cost of their dtypes
+/// (`MEASURED.md`).
 #[test]
 fn a_correct_engine_is_within_half_of_the_bound_that_its_cost_gives() {
     for (weights, compute, cost, ratio) in
@@ -202,7 +203,8 @@ fn tokens_less_likely_in_total_than_the_reported_dtype_explains_are_wrong() {
         let found = engine(&record);
         (found.status, found.reasons, found.token_loss.unwrap())
     };
-    // The record counts each of the 15 outputs of 64 tokens twice: as checked by the verifier, and as equal to the verifier's row.
+    // The record counts each of the 15 outputs of 64 tokens twice: as checked by the verifier, and as equal to the verifier's
+    // row.
     let (of_f16, reasons, loss) = status("f16", &[20, 40], 0.012);
     assert_eq!(of_f16, Status::Wrong, "{loss:?}");
     assert_eq!((loss.positions, loss.differing), (2 * 15 * 64, 30));
@@ -510,7 +512,7 @@ fn a_baseline_program_has_the_status_of_the_current_program_until_it_is_checked(
 
 // Prompts whose next token depends on their first half.
 
-/// Adds the reference's next token to every measured request of the engine. `prompts` is the number of different prompts; the
+/// Adds a stored next token to every measured request of the engine. `prompts` is the number of different prompts; the
 /// requests use them in turn.
 fn add_next_tokens(record: &mut RunRecord, margin: f64, prompts: u32) {
     let measured = samples(record, ENGINE).filter(|it| it.kind == RequestKind::Measured);
@@ -540,8 +542,8 @@ fn an_engine_with_the_tokens_of_shorter_prompts_is_wrong_even_if_no_verifier_ran
     let wrong = engine(&record);
     assert_eq!(wrong.status, Status::Wrong);
     let expected = format!(
-        "in `decode`, the next token of {answers} prompts depends on their first half: {answers} answers are not the reference's, \
-         and {answers} are those to a shorter prompt"
+        "in `decode`, the next token of {answers} prompts depends on their first half: {answers} answers differ from the \
+         reference answers, and {answers} are those to a shorter prompt"
     );
     assert_eq!(wrong.reasons, [expected]);
 }

@@ -1,6 +1,6 @@
-//! The nats that an engine's generated tokens lose: by how much they are less likely than the verifier's after the same text, over
-//! all tokens that were compared. Rounding changes a token only where two tokens are almost equally likely. So an engine that
-//! generates in a narrower dtype than it reports loses more.
+//! The nats that an engine's generated tokens lose: by how much the verifier finds them less likely than its own tokens after the
+//! same text, in sum over all compared outputs. Rounding changes a token only where two tokens are almost equally likely. So an
+//! engine that generates in a narrower dtype than it reports loses more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct TokenLoss {
     pub differing: usize,
     /// The sum of their gaps.
     pub nats: f64,
-    /// The largest loss of a correct engine over so many positions. `None` if no cost or too few gaps were measured.
+    /// The largest loss of a correct engine over this many positions. `None` if no cost or too few gaps were measured.
     pub bound: Option<f64>,
     #[serde(skip)]
     pub largest: Option<LargestGap>,
@@ -56,7 +56,7 @@ impl TokenLoss {
         for output in record.checked_outputs.iter().filter(is_about) {
             checked.insert((output.launch, output.case, output.index), output);
         }
-        // An output that equals that of the verifier's own row is not checked again.
+        // An output that equals that of the verifier's own row is not checked again. Its positions count, without a loss.
         let equal = greedy.map_or(0, |it| it.equal_sample_tokens);
         let positions = checked.values().map(|it| it.positions as usize).sum::<usize>() + equal;
         let (mut differing, mut nats, mut largest) = (0, 0.0, None::<(SampleKey, usize, f64)>);

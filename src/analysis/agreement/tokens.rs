@@ -51,9 +51,10 @@ pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator
     })
 }
 
-/// The wrong token counts of a configuration, in one sentence for the first of each kind. The count of a prompt is wrong if the
-/// engine received ids and reports another number than was sent, or another number than most engines. The count of an output is
-/// wrong if the request ignores EOS, the engine can do so, and the output does not have the requested length.
+/// The wrong token counts of a configuration: a sentence for the first wrong prompt, and one for the first wrong output. The
+/// count of a prompt that was sent as ids is wrong if the engine reports another number of ids. For a prompt that the user gave
+/// as text, the number that most engines report is right. The count of an output is wrong if the request ignores EOS, the engine
+/// can do so, and the output does not have the requested length.
 pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     let plan = &record.header.plan;
     let hellos = record.launches.iter().filter_map(|it| Some((it.launch, it.hello.as_ref()?)));

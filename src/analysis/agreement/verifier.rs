@@ -1,4 +1,4 @@
-//! The verifier of a model: the engine that answers in f32, or its reference answers.
+//! The verifier of a model: the engine that answers in f32, or the stored reference answers of such an engine.
 
 use protocol::Facts;
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! Checks the claim about prefix caches by a repeated prompt. All other prompts begin with different ids, so a prefix cache can
-//! speed up only the second request with the repeated prompt.
+//! Checks the claim about prefix caches by a repeated prompt. All other prompts that the plan draws begin with different ids, so
+//! a prefix cache can speed up only the second request with the repeated prompt.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric;
@@ -9,7 +9,7 @@ use crate::record::{RequestKind, Sample};
 use crate::text::three_digits;
 use stats::median;
 
-/// The largest number of ids at the start that different prompts share: a tokenizer puts BOS before every text, and the four
+/// The largest number of ids at the start that different prompts share: a tokenizer may put BOS before every text, and the four
 /// random ids after it (the salt) may be equal by chance.
 const MAX_SHARED_TOKENS: u32 = 5;
 /// The least number of tokens in the repeated prompt: for a shorter prompt, a cache saves too little time.
@@ -32,8 +32,8 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
     reported_tokens(subject).into_iter().chain(repeat).collect()
 }
 
-/// A sentence on a cache of which the engine reports nothing. The measured prompts do not repeat, so a cache does not improve the
-/// results.
+/// A sentence on a cache about which the engine reports nothing. The measured prompts do not repeat, so a cache does not improve
+/// the results.
 pub fn remark(subject: &Subject) -> Option<String> {
     let is_silent = subject.fact(|facts| facts.prefix_cache).is_none();
     FasterRepeat::of(subject).filter(|_| is_silent).map(|it| it.message)
@@ -70,7 +70,7 @@ struct FasterRepeat {
 
 impl FasterRepeat {
     fn of(subject: &Subject) -> Option<Self> {
-        // A prompt that is given as text has no salt: it is the same for every request.
+        // A prompt that the user gave as text has no salt: all requests repeat it, so there is no other prompt to compare with.
         let salted =
             subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
         let repeats = salted.filter_map(|case| Some((case, RepeatTimes::of(subject, case)?)));
@@ -102,7 +102,8 @@ struct RepeatTimes {
 }
 
 impl RepeatTimes {
-    /// The median times, if the median launch and more than half of all launches show a cache.
+    /// The median times over launches. `None` unless the median ratio and the ratios of more than half of the launches show a
+    /// cache.
     fn of<'a>(subject: &Subject<'a>, case: usize) -> Option<Self> {
         let first_token = metric::by_id(metric::MetricId::FIRST_TOKEN);
         let first_ns = |sample: &'a Sample| median(&subject.values.of_request(sample, first_token));

@@ -130,7 +130,7 @@ struct CaseSpan {
 }
 
 pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
-    // A request that waits in the pipe while its process starts is older than the engine's clock.
+    // In one-shot mode a request waits in the pipe while its process starts, so it is older than the engine's clock.
     let is_one_shot = subject.record.header.plan.mode == Mode::OneShot;
     let spans = if is_one_shot { &[] } else { SPANS.as_slice() };
     let gaps = spans.iter().filter_map(|span| {
@@ -141,7 +141,7 @@ pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> 
     gaps.chain(stamped_together.or(in_groups)).collect()
 }
 
-/// Whether both texts say that the clock leaves time out, or that tokens come late.
+/// Whether both texts say that the clock leaves time out, or both say that tokens come late.
 pub fn is_repeated(contradiction: &str, warning: &str) -> bool {
     [LEAVES_OUT, LATE].iter().any(|words| contradiction.contains(words) && warning.contains(words))
 }
@@ -189,7 +189,8 @@ struct Spans {
 
 impl Spans {
     fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
-        // A discarded request follows a pause and is shorter than the others, or other processes disturbed it.
+        // Discarded requests do not count: they follow a pause and are shorter than the others, or other processes disturbed
+        // them.
         let requests =
             subject.samples.iter().filter(|it| it.case == case && it.kind != RequestKind::Discarded);
         let spans_and_times =
@@ -212,7 +213,8 @@ impl Spans {
         if self.requests < MANY_REQUESTS || self.least_share <= MIN_SHARE_OF_EACH {
             return None;
         }
-        // Another engine may have a smaller overhead. So its spans count only if no other request of this engine shows its own.
+        // Another engine may have a smaller overhead. So its spans are used only if no other request shows the overhead of this
+        // engine.
         if growth::is_overhead_known(subject, span.ns, case) {
             return None;
         }

@@ -8,7 +8,7 @@ use crate::record::Sample;
 
 /// The least bytes of weights. Smaller weights are hidden by the other memory of a program: code, libraries, buffers.
 const MIN_WEIGHTS_BYTES: f64 = (64 << 20) as f64;
-/// The least resident share of the weights. The other fifth allows for parts that are never touched (rows of tables, padding)
+/// The least resident share of the weights: the other fifth allows for parts that are never touched (rows of tables, padding)
 /// and for different ways to count.
 const MIN_RESIDENT_SHARE: f64 = 0.8;
 /// The least difference between the sizes in f32 and in the reported dtype. A smaller difference may be other memory:
@@ -93,7 +93,7 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     Some(subject.contradiction(About::Dtype, weights.describe(), observed, &message))
 }
 
-/// A contradiction if the processes hold as much memory as f32 needs, for a narrower dtype.
+/// A contradiction if the processes hold as much memory as f32 needs, although the engine reports a narrower dtype.
 fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let bits = weights.bits.filter(|bits| *bits < F32_BITS)?;
     let f32_bytes = weights.bytes * F32_BITS / bits;

@@ -17,12 +17,13 @@ use stats::median;
 /// The largest accepted share of the best probe's bandwidth, if the probes agree and nothing else ran. The two observed
 /// bandwidths of one machine, 36 and 64 GB/s, have a ratio of 1.8.
 const MAX_SHARE: f64 = 2.0;
-/// The least number of probes. Other programs may have slowed all probes if there are fewer.
+/// The least number of probes for the narrower bounds. If there are fewer, other programs may have slowed all of them.
 const MIN_PROBES: usize = 3;
 /// The largest mean number of cores that engines' threads waited for, as in `threads`.
 const MAX_WAITED_CORES: f64 = 0.1;
-/// The largest accepted share of the best probe in any case. For memory: both observed bandwidths, halved by a busy program. For
-/// operations: probes differ by 6 %, but a unit that is not probed may be twice as fast (8-bit numbers on a GPU).
+/// The largest accepted share of the best probe for operations, and for memory if the probes differ or something else ran. For
+/// memory it is the ratio of the two observed bandwidths, times two for a busy program. For operations, probes differ by 6 %, but
+/// a unit that is not probed may be twice as fast (8-bit numbers on a GPU).
 const MAX_SHARE_OF_ANY_PROBE: f64 = 4.0;
 /// The largest accepted share of the best bandwidth of fewer than `MIN_PROBES` probes: single probes on a busy machine found
 /// 4 to 68 GB/s.
@@ -62,7 +63,7 @@ fn bandwidth(subject: &Subject, case: usize, limits: &[Limit]) -> Option<Rate> {
     // The share as the table shows it.
     let metric = metric::by_id(MetricId::BANDWIDTH_SHARE);
     let share = subject.values.of_metric(case, metric).summary()?.estimate;
-    // A GPU is probed once, because its limits do not change.
+    // One probe of a GPU is enough, because its limits do not change.
     let has_many_probes = !key.device.is_cpu() || limit.probes.len() >= MIN_PROBES;
     let max_share = match has_many_probes {
         true if is_reliable(limit) && !is_busy(subject.record) => MAX_SHARE,
@@ -88,8 +89,8 @@ fn operations(subject: &Subject, case: usize) -> Option<Rate> {
     Some(Rate { case, share, max_share, limit: Exceeded::Operations })
 }
 
-/// The number of cores that an engine used for each requested thread, at least 1. An engine that does not follow the request, and
-/// does not report that it does, has the limit of its own threads.
+/// The number of cores that an engine used for each requested thread, at least 1. The limits are those of the requested threads.
+/// So this number raises the bound of an engine that uses more threads, unless it reports the requested number.
 fn cores_for_each_thread(subject: &Subject, case: usize) -> f64 {
     let cpu = &subject.record.header.machine.cpu;
     let (Some(cores), true) = (cpu.allowed_cores.or(cpu.logical_cores), subject.is_on_cpu()) else {

@@ -43,7 +43,7 @@ pub enum About {
 }
 
 impl About {
-    /// The name in a sentence: its claim about ...
+    /// The words after `about` in a sentence.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dtype => "the dtype",
@@ -71,7 +71,7 @@ pub struct Subject<'a> {
     pub configuration: &'a Configuration,
     pub launches: BTreeMap<u32, &'a Launch>,
     pub agreement: &'a Agreement,
-    /// All samples of any kind, in the order of the record: every sample shows memory, caches and clocks.
+    /// The samples of these launches, of any kind, in the order of the record: warm-ups too show memory, caches and clocks.
     pub samples: Vec<&'a Sample>,
 }
 

@@ -94,8 +94,7 @@ fn threads(reported: u32) -> String {
     format!("{reported} {}", if reported == 1 { "thread" } else { "threads" })
 }
 
-/// The busy cores of a case over all launches together; `None` if its requests are too short, or too short in
-/// total.
+/// The busy cores of a case over all launches together; `None` if its requests are too short, each or in total.
 fn busy(subject: &Subject, case: usize) -> Option<CoresBusy> {
     let busy = CoresBusy::of(subject.values.samples(case))?;
     let is_precise = busy.elapsed_ns >= MIN_TOTAL_NS && busy.elapsed_ns >= MIN_MEAN_NS * busy.requests as f64;

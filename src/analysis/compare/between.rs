@@ -36,7 +36,7 @@ pub struct MetricComparison {
     pub decision: Decision,
     /// The source of the noise floor that sets the threshold.
     pub threshold_source: &'static str,
-    /// The numbers of blocks in the base and in the new record.
+    /// The number of blocks in the base, and in the new record.
     pub blocks: (usize, usize),
     /// The p value of the Mann-Whitney test; `None` without an interval for a verdict.
     pub p_mann_whitney: Option<f64>,

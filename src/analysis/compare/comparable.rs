@@ -212,8 +212,8 @@ impl<'a> Requests<'a> {
         Self { seed: values.plan.seed, by_case: by_case.collect() }
     }
 
-    /// The first block and round whose prompts have different recipes, or else the first with different token
-    /// counts, or else the median prompt tokens if they differ too much.
+    /// The difference in the first block and round whose prompts have different recipes. Else that in the first with different
+    /// token counts. Else the median prompt tokens, if they differ too much.
     fn difference(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
             // `seed_difference` reports this.
@@ -224,7 +224,7 @@ impl<'a> Requests<'a> {
         let new_requests = new.by_case.get(&(pair.1, label))?;
         let pairs =
             || base_requests.iter().filter_map(|(round, base)| Some((round, base, new_requests.get(round)?)));
-        // A repeated request has another prompt of the same length.
+        // A repeated request has another prompt of the same length, so its recipe is compared only if both were repeated alike.
         let is_repeat = |(_, base, new): &(_, &&Sample, &&Sample)| base.repeat != new.repeat;
         let mut same_recipes = pairs().filter(|pair| !is_repeat(pair));
         let recipes = same_recipes.find(|(_, base, new)| base.recipe() != new.recipe());

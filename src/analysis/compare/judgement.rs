@@ -30,7 +30,7 @@ pub struct Judgement {
     pub notices: Vec<String>,
     /// The changes by workload in the order of the new plan, then by metric, then by configuration.
     pub changes: Vec<Change>,
-    /// The mean of each configuration over its workloads.
+    /// The mean of each configuration over its workloads, if there are several.
     pub means: Vec<Mean>,
     /// Notes on the circumstances of the comparison.
     pub notes: Vec<String>,

@@ -123,7 +123,7 @@ fn series(measured: &Measured, parts: &[Part]) -> Series {
         floors.max_by(|a, b| a.log_ratio().total_cmp(&b.log_ratio()))
     };
     let stops = parts.iter().map(|it| stopped_by(measured.record, &measured.workloads[it.workload].label));
-    // Only a fixed number of blocks in each part allows the interval of a fixed design.
+    // The interval of a fixed design is valid only if every part has a fixed number of blocks.
     let stopped_by = stops.fold(StoppedBy::Fixed, |all, it| if it == StoppedBy::Fixed { all } else { it });
     let all = || 0..plan.configurations.len();
     Series {

@@ -12,8 +12,8 @@ pub struct Matching {
     pub only_new: Vec<usize>,
 }
 
-/// Matches configurations by label, then the remaining ones by engine, preset, settings and model. If nothing matches and each
-/// record has a single configuration, these two are a pair.
+/// Matches configurations by label, then the remaining ones by their settings (engine and preset included) and model. If nothing
+/// matches and each record has a single configuration, these two are a pair.
 pub fn matching(base: &Plan, new: &Plan) -> Matching {
     let (base_rows, mut new_rows): (Vec<usize>, Vec<usize>) =
         (base.row_indices().collect(), new.row_indices().collect());

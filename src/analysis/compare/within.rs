@@ -1,5 +1,5 @@
-//! Compares the configurations of one record. Their values are paired round by round, because rounds are
-//! interleaved, except in a sequential run, which gets no verdicts.
+//! Compares the configurations of one record. Their values are paired round by round, because rounds are interleaved. In a
+//! sequential run they are not, so it gets no verdicts.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,8 @@ pub struct Compared {
 }
 
 /// Compares the first of each pair with the second, by every metric that both have: workloads in the plan's order, metrics in
-/// that of METRICS. All gating comparisons of a call are one family, so with more pairs fewer small differences are
-/// significant.
+/// that of METRICS. All gating comparisons of a call are one family of tests: with more pairs, a difference must be larger
+/// to be significant.
 pub fn compare_within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
     let (experiment, names) = experiment(measured.record, measured);
     let compared = experiment.compare(pairs).into_iter().map(|pair| {
@@ -121,7 +121,7 @@ fn experiment<'a>(
     (Experiment { interleaved, seed: Some(plan.seed), twins: twins.collect(), series }, names)
 }
 
-/// The row that a twin or baseline belongs to, because it has the noise of that row. Else the configuration itself.
+/// The row that a twin or baseline belongs to: the twin or baseline has the same noise. Else the configuration itself.
 pub(super) fn row_of(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].role {
         Some(Role::Twin { of } | Role::Baseline { of }) => of,

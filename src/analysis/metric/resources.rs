@@ -12,7 +12,7 @@ use crate::record::{Energy, HeldMemory, Idle, Pass, Sample};
 /// second, so the energy of a shorter pass may be wrong by more than a tenth.
 const MIN_GPU_PASS_NS: u64 = 1_000_000_000;
 
-/// The peak of resident memory, less the pages that were counted more than once.
+/// The peak of resident memory, minus the pages that were counted more than once.
 pub fn peak_memory(observed: &Observation) -> Vec<f64> {
     above_zero(peak_bytes(observed))
 }
@@ -35,7 +35,7 @@ pub fn memory_file(observed: &Observation) -> Vec<f64> {
     above_zero(largest_held(observed).map(|held| held.file_bytes as f64))
 }
 
-/// The peak memory less the weights; for an engine on a GPU, that of the device.
+/// The peak memory minus the weights. For an engine on a GPU, it is the memory of the device.
 pub fn memory_overhead(observed: &Observation) -> Vec<f64> {
     let peak = if observed.on_device() { device_bytes(observed) } else { peak_bytes(observed) };
     above_zero(peak.zip(weights_bytes(observed)).map(|(peak, weights)| peak - weights))
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_pages_count_once_and_the_overhead_is_the_peak_less_the_weights() {
+    fn shared_pages_count_once_and_the_overhead_is_the_peak_minus_the_weights() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
         let bare = without_record(&sample, &launch);
         let observed = Observation { counted_twice_bytes: 120, ..bare };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_is_absent_if_any_counter_cannot_be_read() {
+    fn energy_is_absent_if_one_counter_cannot_be_read() {
         let energy_counters = vec![listed("package-0", None), listed("package-1", Some("permission denied"))];
         let unreadable = Machine { energy_counters, ..Machine::default() };
         let without_packages = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };

@@ -25,7 +25,7 @@ pub fn compute(observed: &Observation) -> Vec<f64> {
 }
 
 /// The operations of a decode as a share of the compute units' rate, from the first token to the last. Memory usually limits a
-/// decode, so the share is small. But weights in a cache have this share too.
+/// decode, so the share is small. Unlike the bandwidth share, it is known for weights in a cache too.
 pub fn compute_of_decode(observed: &Observation) -> Option<f64> {
     let inputs = Inputs::of(observed).filter(|_| observed.kind == Kind::Warm)?;
     let of_sequence = |timed: Timed| {
@@ -91,7 +91,7 @@ pub fn compute_limit(observed: &Observation) -> Option<Key> {
 /// The bytes that the steps of a decode must read, from which the bandwidth share is computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DecodeBytes {
-    /// The steps after the first token: all sequences of a batch share one read of the weights for each step.
+    /// The number of steps after the first token. The sequences of a batch share the reads of the weights in each step.
     pub steps: f64,
     pub weights_per_step: f64,
     /// The keys and values that all steps read together.
@@ -289,8 +289,8 @@ fn fastest_unit(limits: &Limits, threads: u32, units: Units) -> Option<&Operatio
     usable.max_by(|a, b| a.per_second().unwrap_or(0.0).total_cmp(&b.per_second().unwrap_or(0.0)))
 }
 
-/// The matrix unit for the compute dtype that an engine reports: narrower weights are widened first. An engine that computes f32
-/// in fewer bits than it reports may exceed the limit.
+/// The matrix unit for the compute dtype that an engine reports. The dtype of the weights does not matter, because narrower
+/// weights are widened first. An engine that computes in fewer bits than it reports may exceed the limit.
 fn matrix_unit<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
     let unit = match Float::named(dtype)? {
         Float::Bf16 => names::CUBLAS_BF16,

@@ -39,7 +39,7 @@ pub struct Scale {
     pub symbol: &'static str,
 }
 
-const SECONDS: &[Scale] = &[
+const TIMES: &[Scale] = &[
     Scale { divisor: 1.0, symbol: "ns" },
     Scale { divisor: 1e3, symbol: "µs" },
     Scale { divisor: 1e6, symbol: "ms" },
@@ -68,7 +68,7 @@ impl Scale {
     /// The largest scale in which the geometric mean of the smallest and the largest number is at least one.
     pub fn of(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let scales = match unit {
-            Unit::Nanoseconds => SECONDS,
+            Unit::Nanoseconds => TIMES,
             Unit::Bytes => BYTES,
             Unit::TokensPerSecond => RATES,
             Unit::Share => SHARES,

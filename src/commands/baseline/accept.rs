@@ -16,7 +16,7 @@ const MAX_DIFFERENCE: f64 = 0.10;
 /// The parts of a run that become the baseline.
 #[derive(Debug, PartialEq)]
 pub struct Accepted {
-    /// Configurations with a measured case.
+    /// The configurations with a measured, correct case.
     pub rows: Vec<usize>,
     /// Cases that are not in the baseline, each with its reason.
     pub left_out: Vec<String>,
@@ -72,7 +72,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
             wrong.insert(format!("the output of `{label}` is wrong: {why}"));
             continue;
         }
-        // A case without values of its headline metric is not tested, and does not add its row to the baseline.
+        // A case without values of its headline metric is not tested, and alone does not bring its row into the baseline.
         let headline = metric::headline(plan, workload);
         if let Some((metric, levels)) = headline.and_then(|metric| Some((metric, levels_of(case, metric)?))) {
             check_steady(&name, metric, &levels)

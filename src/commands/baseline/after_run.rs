@@ -49,7 +49,7 @@ pub fn conclude(
 fn print_judgement(arguments: &RunArgs, judgement: Result<Judgement>) -> Result<u8> {
     let judgement = match judgement {
         Ok(judgement) => judgement,
-        // The run itself is shown and recorded, also without a comparison.
+        // The run itself is shown and recorded, so this error concerns only the comparison.
         Err(refused) => {
             output::print_error(&refused);
             return Ok(USAGE);
@@ -99,7 +99,7 @@ struct Saved {
     folder: PathBuf,
     /// The age of the baseline that the saved one replaced.
     replaced: Option<Age>,
-    /// Warnings about cases that are not in the baseline, and programs without a full copy.
+    /// Warnings about cases that are not in the baseline, and about programs without a full copy.
     warnings: Vec<String>,
 }
 

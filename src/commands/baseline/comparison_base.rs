@@ -31,7 +31,7 @@ impl ComparisonBase {
         if !name.contains('/') {
             let baseline = Box::new(Baseline::read(name)?);
             let record = Box::new(baseline.record().map_err(|error| damaged(name, &format!("{error:#}")))?);
-            // An unfinished run never becomes a baseline.
+            // An unfinished run never becomes a baseline, so a record without its end is damaged.
             ensure!(
                 measure_again || record.end == Some(End::Finished),
                 damaged(name, "its record was cut off")
@@ -66,8 +66,8 @@ impl ComparisonBase {
         Ok((reruns.into_iter().fold(plan, |plan, rerun| rerun.join(plan)), warnings))
     }
 
-    /// The warnings about a program that is measured again. A change of its dependencies or of the model is refused without
-    /// `--force`.
+    /// The warnings about a program that is measured again. Without `--force`, a change of its dependencies or of the model is an
+    /// error.
     fn warnings(&self, rerun: &Rerun, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
         let Some(Role::Baseline { of }) = rerun.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;

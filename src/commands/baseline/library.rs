@@ -1,6 +1,6 @@
-//! A program's own shared libraries, in folders that the program itself names (`DT_RUNPATH`, `DT_RPATH`). A copy of such a
-//! program may not find its libraries, or may find newer ones. This code reads 64-bit little-endian files in the Executable and
-//! Linkable Format (System V gABI, chapters 4 and 5); the libraries of any other file are unknown.
+//! Finds the own shared libraries of a program: those in folders that the program itself names (`DT_RUNPATH`, `DT_RPATH`). A copy
+//! of such a program may not find its libraries, or may find newer ones. This code reads 64-bit little-endian files in the
+//! Executable and Linkable Format (System V gABI, chapters 4 and 5); the libraries of any other file are unknown.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

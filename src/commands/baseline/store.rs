@@ -98,7 +98,7 @@ pub fn digest(path: &Path) -> Result<String> {
     copy_with_digest(path, &mut std::io::sink()).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// An unfinished baseline. Without a commit it is removed.
+/// An unfinished baseline. It is removed when dropped, unless `commit` has finished it.
 pub struct Staged {
     path: PathBuf,
     name: String,
@@ -185,7 +185,7 @@ fn hidden_folder(name: &str, kind: &str) -> Result<PathBuf> {
     Ok(root()?.join(format!(".{name}.{kind}.{}", std::process::id())))
 }
 
-/// Removes the folders of processes that were killed while they saved a baseline, also if this process has the process id of a
+/// Removes the folders of processes that were killed while they saved a baseline, even if this process now has the id of the
 /// killed one. The folders of other running processes stay.
 fn remove_leftovers(name: &str) {
     restore(name);

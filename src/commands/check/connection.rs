@@ -9,7 +9,7 @@ use crate::run::process::{Cause, LINE_TOO_LONG, Launching, Line, MAX_STRAY_LINES
 
 pub struct Connection {
     process: Process,
-    /// The beginning of the present deadline: the time when the last line was sent, or a later `restart_deadline`.
+    /// The beginning of the present deadline: the last call of `send` or `restart_deadline`.
     deadline_began: Instant,
     /// The last line that was sent, and the last line that was received after it.
     pub sent: Vec<u8>,
@@ -51,7 +51,7 @@ impl Connection {
         self.received.clear();
         match tokio::time::timeout(deadline, self.process.write(line)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(self.end_of_stdout().await),
+            Ok(Err(_)) => Err(self.fault_at_end().await),
             Err(_) => self.give_up(format!("did not read the line within {} s", deadline.as_secs_f64())),
         }
     }
@@ -62,7 +62,7 @@ impl Connection {
         loop {
             let line = match tokio::time::timeout_at(until.into(), self.process.line()).await {
                 Ok(Some(line)) if line.at <= until => line,
-                Ok(None) => return Err(self.end_of_stdout().await),
+                Ok(None) => return Err(self.fault_at_end().await),
                 Ok(Some(_)) | Err(_) => {
                     self.silent = true;
                     let fault = match self.process.stopped().await {
@@ -151,8 +151,8 @@ impl Connection {
         Err(Finding::Wrong(fault))
     }
 
-    /// The fault of a process that closed stdin or stdout.
-    async fn end_of_stdout(&mut self) -> Finding {
+    /// The fault of a process that closed stdin or stdout, which usually means that it ended.
+    async fn fault_at_end(&mut self) -> Finding {
         self.is_lost = true;
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => {

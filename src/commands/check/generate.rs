@@ -169,7 +169,8 @@ fn refuses_large_integers(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// Requests each unclaimed feature in two lines: one is also invalid, the other also exceeds the context.
+/// Requests each unclaimed feature in two lines. The first one is also invalid, which must be reported. The second one also
+/// exceeds the context, but the unclaimed feature must be reported.
 fn answers_the_first_error(subject: &mut Subject) -> Outcome {
     let capabilities = subject.hello()?.capabilities;
     let too_large = (capabilities.batch < MAX_TESTED_BATCH).then(|| subject.batch(capabilities.batch + 1));

@@ -60,8 +60,8 @@ impl Subject {
         }
     }
 
-    /// A `generate` with these fields and this text as its prompt. Where the engine or the model has no tokenizer, `line` gives
-    /// another prompt.
+    /// A `generate` with these fields and this text as its prompt. If the engine takes no text, or takes ids and the model has no
+    /// tokenizer, `line` gives another prompt.
     pub fn line_of_text(&self, text: &str, fields: Value) -> Value {
         let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
         if !self.takes_text() || (takes_ids && self.tokenizer.is_none()) {
@@ -70,13 +70,13 @@ impl Subject {
         with_fields(json!({ "prompt": text }), &fields)
     }
 
-    /// The ids of a short text. Without the model's tokenizer, ids that every vocabulary has.
+    /// The ids of a short text. Without a tokenizer of the model: small ids, which every vocabulary has.
     pub fn prompt_ids(&self) -> Vec<u32> {
         let ids = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode(TEXT).ok());
         ids.filter(|ids| ids.len() > 2).unwrap_or_else(|| (3..12).collect())
     }
 
-    /// Sends a `generate` to the loaded engine. Checks only that the answer belongs to this request.
+    /// Loads the model if necessary, and sends a `generate`. Of the answer, checks only that it belongs to this request.
     pub fn generate(&mut self, line: &Value) -> Outcome<Answer> {
         self.ensure_loaded()?;
         self.expect_no_message()?;

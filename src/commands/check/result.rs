@@ -5,7 +5,8 @@ use protocol::{Failed, Message};
 /// The reason why a check did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// An optional feature that this engine does not claim. This is no fault.
+    /// A property that is not proved, without a fault: the engine does not claim the optional feature, or the check needs a fact,
+    /// a tokenizer or a time that it does not get.
     Absent(String),
     /// A breach of the protocol.
     Wrong(String),

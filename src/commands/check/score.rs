@@ -42,7 +42,7 @@ fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
     let Some(&greedy) = ids_of_output.and_then(|ids| ids.first()) else {
         return wrong("the answer has no token");
     };
-    // 20 other ids below 256, which every vocabulary has.
+    // 20 other ids below 256: every vocabulary has these ids.
     let others = (0..20).map(|step| (greedy + 1 + 7 * step) % 256).filter(|&id| id != greedy);
     let endings: Vec<u32> = std::iter::once(greedy).chain(others).collect();
     let with_ending = |&ending: &u32| ids.iter().copied().chain([ending]).collect::<Vec<u32>>();

@@ -55,7 +55,7 @@ pub struct Subject {
     tried_to_load: bool,
     /// Whether any process of the engine has answered a `generate`.
     pub has_answered: bool,
-    /// Successive checks that ended without an answer.
+    /// The number of successive checks that ended without an answer.
     silent_checks: u32,
     /// The reason why no more checks can be made, for example that the engine does not start or does not load.
     blocked: Option<String>,
@@ -340,13 +340,14 @@ impl Subject {
         self.receive_at(deadline).map(|(message, _)| message)
     }
 
-    /// The next message, with the arrival time of its bytes. The deadline counts from the last line that was sent.
+    /// The next message, with the arrival time of its bytes. The deadline counts from the last line that was sent, or from a
+    /// later `restart_deadline`.
     pub fn receive_at(&mut self, deadline: Duration) -> Outcome<(Message, Instant)> {
         let connection = self.connection.as_mut().ok_or_else(not_started)?;
         self.runtime.block_on(connection.receive(deadline))
     }
 
-    /// Measures the next deadline from now on, and not from the last line that was sent.
+    /// Lets the next deadline count from now on.
     pub fn restart_deadline(&mut self) {
         self.connection.iter_mut().for_each(Connection::restart_deadline);
     }

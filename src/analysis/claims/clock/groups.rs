@@ -14,8 +14,8 @@ use stats::quantile;
 
 /// The quantile of the gaps that is compared with the mean gap. In groups of two, half of the gaps are small.
 const SMALL_QUANTILE: f64 = 0.45;
-/// The least ratio of the quantile `SMALL_QUANTILE` to the mean gap. With simulated engines that share each core with one other
-/// program, the ratio falls to 0.5.
+/// The least ratio of the quantile `SMALL_QUANTILE` to the mean gap for an engine that stamps each token. With simulated engines
+/// that share each core with one other program, the ratio falls to 0.5.
 const MIN_RATIO: f64 = 0.25;
 /// The least ratio on a busy machine. With simulated engines that share each core with eight other programs, the ratio
 /// falls to 0.12.

@@ -1,6 +1,7 @@
 //! Compares a span of requests of different lengths. The time in which a correct engine reads a request and writes its answer
 //! does not depend on the length of the request. If an engine stamps a share of the time too early, the span is long in long
-//! requests and short in short ones. The span of another case is therefore the overhead of this engine on this machine.
+//! requests and short in short ones. The shortest span of the other requests is therefore the overhead of this engine on this
+//! machine.
 //!
 //! A busy machine delays answers too, by some milliseconds and not in every request. So a difference counts in two cases: if all
 //! requests of every launch show it, or if three of four requests of most launches show more than such a delay.
@@ -29,7 +30,7 @@ const MIN_LAUNCHES: usize = 3;
 /// A case whose span is longer than the span of other requests. All values are medians over launches.
 pub struct Growth {
     pub case: usize,
-    /// The span in this case: the shortest one, or the one that three of four requests reach.
+    /// The span in this case: the shortest one, or the one that three of four requests reach, depending on the check.
     pub span_ns: f64,
     /// The shortest span of the other requests of a launch, by the measure of `span_ns`.
     pub other_ns: f64,

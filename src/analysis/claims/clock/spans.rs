@@ -9,7 +9,7 @@ pub type Length = fn(&Subject, &Sample) -> Option<u64>;
 
 /// The time of a request before `start_ns` and after `end_ns`.
 pub fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
-    // Without `hello`, the model is loaded in the first request, before its `start_ns`.
+    // Without `hello`, the model is loaded in the first request before its `start_ns`, so this request has no such span.
     let is_loaded = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
     let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
     (is_loaded || sample.index > 0).then(|| sample.elapsed_ns().saturating_sub(counted))

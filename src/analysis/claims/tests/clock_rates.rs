@@ -23,7 +23,7 @@ enum Clock {
     Early(f64),
     /// The first token is stamped at this share of its time, and the end is true.
     EarlyFirstToken(f64),
-    /// Groups of four tokens, each group with the time of its first token.
+    /// Tokens are stamped in groups of four, each group with the time of its first token.
     Groups,
 }
 
@@ -92,7 +92,7 @@ fn accused(machine: Machine, clock: Clock, time_factors: [f64; 2]) -> Vec<String
     (0..RUNS).filter_map(accusation).collect()
 }
 
-/// From requests of a tenth of a millisecond to requests of seconds.
+/// Factors with which requests take from a tenth of a millisecond to seconds.
 const ALL_LENGTHS: [f64; 2] = [0.02, 20.0];
 /// Factors with which some requests take 5 to 40 ms. In shorter requests, a share of the time is less than
 /// the noise.

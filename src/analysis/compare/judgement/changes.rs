@@ -58,7 +58,8 @@ pub struct Mean {
 }
 
 impl Change {
-    /// Whether the change is known. A failure in both records leaves it unknown, and a new failure is critical in any case.
+    /// Whether the change is known. A failure in both records leaves it unknown. A new failure need not count here, because it is
+    /// critical in any case.
     pub fn is_known(&self) -> bool {
         matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
     }

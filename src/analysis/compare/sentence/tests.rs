@@ -79,7 +79,7 @@ fn the_workload_is_in_parentheses_unless_the_verb_implies_it() {
 }
 
 #[test]
-fn a_sentence_about_memory_has_the_verb_needs() {
+fn a_sentence_about_memory_says_how_much_is_needed() {
     for (ratio, spread, expected) in [
         (1.8, 0.02, "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"),
         (1.14, 0.02, "`a` needs 14 % more memory (decode) than `b` [12, 16]"),
