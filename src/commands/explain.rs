@@ -35,7 +35,7 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
         return Ok(DONE);
     };
     let record = record::read(&path)?;
-    // The proposed commands are about the same record.
+    // The commands in hints get the record as their last argument, if the user named it.
     let argument =
         named.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.display().to_string()])));
     let with_record = |error: String| if error.contains("\nhint: ") { error + &argument } else { error };
@@ -49,7 +49,7 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// The names, and the record where the last word is one.
+/// Splits the words into names and, if the last word is the path of a record, this path.
 fn split(words: &[String]) -> (&[String], Option<PathBuf>) {
     match words {
         [names @ .., last] if last.ends_with(".jsonl") || is_file_path(last) => (names, Some(last.into())),

@@ -135,7 +135,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. `-q`, `-v` and `--color` may precede a subcommand, where clap refuses the options of a run.
+    /// Reads the command line. clap refuses these options before a subcommand, so `-q`, `-v` and `--color` are moved behind it.
     pub fn of_command_line() -> Self {
         let mut words: Vec<OsString> = std::env::args_os().collect();
         let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);

@@ -70,7 +70,7 @@ pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
     ReportContent { report, view, judgement: None, saved: None }
 }
 
-/// A path as a user would type it here: relative to the current folder where it is inside.
+/// A path as a user would type it: relative to the current folder, if it lies in that folder.
 pub fn short_path(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let inside = here.and_then(|here| path.strip_prefix(here).ok());

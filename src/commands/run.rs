@@ -82,7 +82,7 @@ fn prints_only_json(arguments: &RunArgs) -> bool {
     arguments.json.as_deref() == Some(Path::new("-"))
 }
 
-/// Whether the results so far are for a person who watches the run: a table on a terminal.
+/// Whether the results so far are shown after each block: stdout is a terminal, and the format is the table.
 fn shows_results_so_far(arguments: &RunArgs) -> bool {
     let is_table = arguments.view.format.name == FORMATS[0].name;
     output::is_terminal() && is_table && !prints_only_json(arguments)
