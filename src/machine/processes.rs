@@ -9,7 +9,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use super::kernel::read;
 use crate::text;
 
-/// The process and its current descendants. A process whose parent has ended leaves its launch's tree, but its mark identifies it.
+/// The process and its current descendants. A process whose parent has ended leaves its launch's tree, but keeps its mark.
 pub fn tree(pid: u32) -> Vec<u32> {
     if lists_children() {
         return descendants(pid, children);

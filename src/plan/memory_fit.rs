@@ -49,7 +49,7 @@ impl Plan {
         let requests = self.cases.iter().filter(|case| on_model(case.configuration)).map(|case| {
             let prompt = match &case.workload.prompt {
                 Prompt::Tokens(tokens) => u64::from(*tokens),
-                // A token has at least one byte.
+                // A token has at least one byte, so there are at most as many tokens as bytes.
                 Prompt::Text(text) => text.len() as u64,
             };
             // The verifier gets one sequence at a time.

@@ -17,7 +17,7 @@ pub struct ComparedPresets<'a> {
 }
 
 impl Plan {
-    /// Adds a twin for a configuration that others are compared with, if a verdict is possible.
+    /// Adds a twin of a row, unless the row has one or no verdict is possible.
     pub fn add_twin(&mut self, original: usize) {
         let too_few_blocks = self.extent.blocks.is_some_and(|blocks| blocks < MIN_VERDICT_BLOCKS as u32);
         // A row without measurements has no noise.

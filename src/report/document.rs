@@ -19,7 +19,8 @@ pub trait Content {
     /// The JSON, from `json_bytes`. New names may be added; a changed name raises `REPORT_VERSION`.
     fn json(&self) -> Vec<u8>;
 
-    /// The width of the lines, in columns, on a terminal with `terminal_width` columns. Very long lines are hard to read.
+    /// The width of the lines, in columns, on a terminal with `terminal_width` columns. At most 120: longer lines are hard to
+    /// read.
     fn width(&self, terminal_width: Option<usize>) -> usize {
         terminal_width.unwrap_or(80).clamp(40, 120)
     }
