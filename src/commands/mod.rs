@@ -70,7 +70,7 @@ commands! {
     /// Make, convert, fetch and describe models
     #[command(subcommand)]
     Model(command: model::ModelCommand) => model::model(&command),
-    /// Print the exact JSON lines of a scenario, to pipe into any engine by hand
+    /// Print the JSON lines of a scenario, to pipe into any engine by hand
     Request(arguments: request::RequestArgs) => request::request(&arguments),
     /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),

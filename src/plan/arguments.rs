@@ -263,8 +263,8 @@ fn own_options(rows: &[&Configuration]) -> Map<String, Value> {
     options
 }
 
-/// The preset of a row as its manifest defines it. Without a manifest, a named preset is assumed to have set the row's dtype and all
-/// its options.
+/// The preset of a row as its manifest defines it. Without a manifest, a named preset is assumed to have set the row's dtype and
+/// all its options.
 fn own_preset(row: &Configuration) -> Option<Preset> {
     let name = row.preset.as_deref().unwrap_or(DEFAULT_PRESET);
     let engines = manifest::embedded().unwrap_or_default();

@@ -347,7 +347,7 @@ pub struct ReferenceToken {
     /// The verifier's configuration.
     #[serde(alias = "witness")]
     pub verifier: usize,
-    /// The sample that is checked.
+    /// The sample that is checked: its launch, its case and its index.
     pub launch: u32,
     pub case: usize,
     pub index: u32,

@@ -179,7 +179,7 @@ pub enum ColumnKind {
     Value,
 }
 
-/// Whether a narrow terminal leaves out a column. Columns that come last in this order are left out first.
+/// Whether a narrow terminal leaves out a column. Columns with a greater value of this type are left out first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keep {
     /// Never left out.
@@ -196,7 +196,7 @@ pub enum Keep {
 pub enum Overflow {
     Kept,
     Shortened,
-    /// Broken into lines that fit beside the previous columns; later columns are not counted.
+    /// Broken into lines of the width that the previous columns leave. The widths of later columns do not count.
     Wrapped,
     /// In a table that is too wide, the cells stand below the cells of the previous column.
     Stacked,

@@ -164,8 +164,8 @@ impl Prompts {
         ids
     }
 
-    /// The prompt lengths for which dependent prompts are searched: those of warm scenarios, alone or in suites, whose output is one
-    /// token. Short lengths and those that do not fit the model's context are left out.
+    /// The prompt lengths for which dependent prompts are searched: those of warm scenarios, alone or in suites, whose output is
+    /// one token. Short lengths and those that do not fit the model's context are left out.
     pub fn dependent_lengths(&self) -> Vec<u32> {
         let of_suites = SUITES.iter().flat_map(Suite::scenarios);
         let scenarios = SCENARIOS.iter().copied().chain(of_suites);
@@ -176,8 +176,8 @@ impl Prompts {
         lengths.into_iter().collect()
     }
 
-    /// A prompt of this length to try. Engines that take text encode it themselves, so several attempts look for a prompt that has
-    /// as many tokens as text as it has ids.
+    /// A prompt of this length to try. Engines that take text encode it themselves, so several attempts look for a prompt that
+    /// has as many tokens as text as it has ids.
     pub fn candidate(&self, tokens: u32, random: &mut stats::Random) -> DependentPrompt {
         /// Models are surest of the next token in long patterns. Shorter ones are repeated more often.
         const PATTERN_TOKENS: [usize; 2] = [12, 24];
