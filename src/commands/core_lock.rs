@@ -21,7 +21,7 @@ use crate::text;
 /// The environment variable with the folder of the locks; `off` turns them off, which tests need.
 const VARIABLE: &str = "ORCHESTRATE_CORE_LOCK";
 const OFF: &str = "off";
-/// A folder that all users of the machine share, so not the one of TMPDIR.
+/// All users of the machine share this folder, so it does not depend on TMPDIR.
 const FOLDER: &str = "/tmp/orchestrate-runs";
 /// The file that is locked while files of runs are examined and made.
 const FOLDER_LOCK: &str = "gate";

@@ -94,7 +94,7 @@ pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = std::fs::write(&partial, bytes).and_then(|()| std::fs::rename(&partial, path));
     if written.is_err() {
-        // Best effort: the first error matters more.
+        // An error of the removal is ignored: the first error is the one to report.
         let _ = std::fs::remove_file(&partial);
     }
     written.with_context(|| format!("cannot write `{}`", path.display()))

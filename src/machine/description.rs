@@ -1,5 +1,5 @@
-//! The facts of the machine, for records and comparisons. An absent fact is unknown, never zero. Only an absent limit of the
-//! container means that there is none, unless it is marked as unknown.
+//! The facts of the machine, for records and comparisons. An absent fact is unknown, never zero. An absent limit of the container
+//! means that there is none, unless it is marked as unknown.
 
 use serde::{Deserialize, Serialize};
 use system::container::{self, ContainerLimit};

@@ -393,8 +393,8 @@ impl Plan {
 }
 
 impl Configuration {
-    /// The argument of `-e` that selects the configuration, quoted for a shell: the program's path if it has no manifest, or
-    /// else the names of engine and preset.
+    /// The argument of `-e` that selects the configuration, quoted for a shell: the program's path if the engine has no
+    /// manifest, or else the names of engine and preset.
     pub fn engine_argument(&self) -> String {
         let program = self.command.first().map(Path::new);
         // Only an engine with a manifest has presets.

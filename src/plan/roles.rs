@@ -123,8 +123,8 @@ impl Plan {
     }
 
     /// The reference of a configuration. It has the label or engine that `Plan::reference` names, the same model, and the most
-    /// other factors in common. If all rows of the model are of that engine, its first row is the reference: so two numbers of
-    /// threads are compared with each other.
+    /// other factors in common. If all rows of the model are of that engine, the row with that label, or else the first row, is
+    /// the reference: so two numbers of threads are compared with each other.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let row = self.configurations.get(configuration)?;
         let equal_factors = |it: &Configuration| {

@@ -420,7 +420,7 @@ pub struct DtypeCost {
     pub stretch_rms: f64,
     /// The number of positions whose likeliest token was compared.
     pub positions: usize,
-    /// The number of these positions at which it is another token.
+    /// The number of these positions at which the narrow dtype gives another token.
     pub changed: usize,
     /// The gaps of some changed tokens: by how many nats they are less likely in f32 than the likeliest token.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
