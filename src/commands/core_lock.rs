@@ -1,7 +1,7 @@
 //! The lock of the cores that a run uses. Two runs on the same cores disturb each other, and neither notices the cause.
 //!
 //! Each run has a file in one folder of the machine, with its cores and its command, and keeps the file locked until it ends.
-//! The kernel releases the lock of a process that was killed, so a leftover file holds nothing.
+//! The kernel releases the lock of a process that was killed, so a leftover file blocks no run.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Permissions};
@@ -21,7 +21,7 @@ use crate::text;
 /// The environment variable with the folder of the locks; `off` turns them off, which tests need.
 const VARIABLE: &str = "ORCHESTRATE_CORE_LOCK";
 const OFF: &str = "off";
-/// A folder that all users of the machine share, so not the one of TMPDIR.
+/// All users of the machine share this folder, so it does not depend on TMPDIR.
 const FOLDER: &str = "/tmp/orchestrate-runs";
 /// The file that is locked while files of runs are examined and made.
 const FOLDER_LOCK: &str = "gate";
@@ -93,7 +93,7 @@ impl CoreLock {
                     return locked.hold(run, &own, CoreLockState::Shared, Some(warning));
                 }
                 OtherRuns::Wait => {
-                    // Another run can begin or end while this one waits.
+                    // The folder is unlocked, so that other runs can begin or end while this one waits.
                     drop(locked);
                     on_wait(&problem);
                     file.lock_shared().context("cannot wait for another run")?;
@@ -111,7 +111,7 @@ impl Drop for CoreLock {
     }
 }
 
-/// The folder of the locks, while no other run examines it.
+/// The folder of the locks. While this exists, no other run examines the folder.
 struct LockedFolder<'a> {
     folder: &'a Path,
     _lock: File,
@@ -125,13 +125,13 @@ impl<'a> LockedFolder<'a> {
             std::fs::set_permissions(folder, Permissions::from_mode(0o1777))?;
         }
         let path = folder.join(FOLDER_LOCK);
-        // The file may belong to another user, and then it can only be read.
+        // An existing file may belong to another user, who alone may write to it. So it is opened for reading.
         let lock = File::open(&path).or_else(|_| create_readable(&path))?;
         lock.lock()?;
         Ok(Self { folder, _lock: lock })
     }
 
-    /// The living runs on some of the same cores, each with its file.
+    /// The runs that share a core with `own`, each with its open file. Removes the files of runs that were killed.
     fn holders(&self, own: &Holder) -> Result<Vec<(Holder, File)>> {
         let mut holders = Vec::new();
         for entry in std::fs::read_dir(self.folder)?.flatten() {

@@ -15,8 +15,8 @@ use crate::plan::{Model, models};
 use crate::shell::{Usage, this_command_with};
 use crate::text;
 
-/// A model of a run by its name. With `--download` it is fetched first if it is not on this machine; a dry run only shows
-/// what would be fetched.
+/// Finds a model of a run by its name. With `--download`, a model that is not on this machine is fetched first. A dry run fetches
+/// nothing and shows the files that a run would fetch.
 pub fn model(name: Option<&str>, arguments: &RunArgs) -> Result<Model> {
     let is_absent = |name: &&str| !Path::new(name).exists() && hub::find(name).is_none();
     let absent = name.filter(is_absent).and_then(|name| Some((name, hub::parse_name(name)?)));
@@ -34,14 +34,14 @@ pub fn model(name: Option<&str>, arguments: &RunArgs) -> Result<Model> {
     models::model(Some(name))
 }
 
-/// Fetches the files that an engine needs, or the files that match the patterns, and returns their folder.
+/// Fetches the files that match the patterns, or without patterns those that engines need. Returns their folder.
 pub fn fetch(repository: &Repository, files: &[String]) -> Result<PathBuf> {
     let settings = Settings::from_environment()?;
-    // Ctrl-C must work here even when the parent process ignores it.
+    // Ctrl-C must end a download even if this process was started with SIGINT ignored.
     let interrupts = Interrupts::listen("interrupted: the same command continues the download")?;
     let mut download = Download { repository: repository.to_string(), is_planned_only: false, bar: None };
     let folder = hub::pull(&settings, repository, files, &mut |event| download.take(event))?;
-    // From here on, the listener of the run alone reacts.
+    // From here on this listener only counts. A run starts a listener of its own once it has the core lock.
     interrupts.count_instead_of_exiting();
     Ok(folder)
 }
@@ -49,7 +49,7 @@ pub fn fetch(repository: &Repository, files: &[String]) -> Result<PathBuf> {
 /// The progress of a download: one bar for all files on a terminal, otherwise one line for each file.
 struct Download {
     repository: String,
-    /// Nothing is fetched: a dry run.
+    /// True in a dry run: nothing is fetched.
     is_planned_only: bool,
     bar: Option<ProgressBar>,
 }

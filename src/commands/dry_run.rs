@@ -1,4 +1,4 @@
-//! The plan of a run, and an estimate of its time from earlier runs on this machine. Measures nothing.
+//! The plan of a run, and an estimate of its time from the records in its results folder. Measures nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
     output::succeed(describe(plan, &history(results)))
 }
 
-/// The newest records of a folder, oldest first. An unreadable one is ignored.
+/// Reads the newest `MAX_RECORDS` files of a folder, in order of time. Unreadable ones are ignored.
 fn history(results: &Path) -> Vec<RunRecord> {
     let mut paths = record::files_in(results).unwrap_or_default();
     let newest = paths.split_off(paths.len().saturating_sub(MAX_RECORDS));
@@ -66,7 +66,7 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     text::break_lines(&lines.join("\n"), WIDTH)
 }
 
-/// The line about the output checks. The time of the check of measured tokens after the last block is not known.
+/// The line about the output checks before the first block. The later check of measured tokens has no estimate.
 fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
     let ns = times.checks_ns(plan);
     let time = if ns > 0.0 { format!("; they take about {}", rounded_time(ns)) } else { String::new() };
@@ -104,9 +104,11 @@ fn describe_requests(workload: &Workload) -> String {
 #[derive(Debug, Default)]
 struct Expected<'a> {
     checks_ns: f64,
-    /// A block, and a block with one round.
+    /// The time of a block with all its rounds.
     block_ns: f64,
+    /// The time of a block with one round of each workload, after the shortest warm-up.
     min_block_ns: f64,
+    /// The labels of the configurations of unknown time.
     unknown: Vec<&'a str>,
 }
 
@@ -128,7 +130,7 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// The requests of a block that are counted.
+/// The size of the block that an estimate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockExtent {
     Usual,
@@ -175,7 +177,7 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
     lines
 }
 
-/// The warning about a budget of the user that is too short, if earlier runs on this machine show this.
+/// The warning about a budget of the user that is too short, if earlier records show this.
 pub fn too_short_budget(plan: &Plan, results: &Path) -> Option<String> {
     plan.extent.set_budget()?;
     Budget::of(plan)?.warning(&Expected::of(plan, &EarlierTimes::of(&history(results))))

@@ -87,17 +87,18 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
 }
 
 impl<'a> ResolvedRun<'a> {
-    /// The selection without a build: an engine that is not ready is a candidate with the reason why.
+    /// The selection if nothing is built. The candidate of an engine that is not ready has the reason.
     pub fn without_set_up(&self) -> Result<Selection> {
         self.resolved.without_set_up()
     }
 
-    /// Builds and sets up engines as far as allowed, and hashes the models' weights. An engine that cannot run is a
-    /// candidate with the reason why.
+    /// Builds and sets up engines, except with `--no-setup`, and hashes the models' weights. The candidate of an engine that
+    /// cannot run has the reason.
     pub fn make_ready(self) -> Result<ReadyRun<'a>> {
         let display = if self.arguments.debug { Display::Steps } else { Display::of_stderr() };
         let mut progress = Progress::new(display);
-        // Builds disturb another run too. While this waits, an interrupt ends the program.
+        // Builds disturb another run too, so the lock comes first. While this waits, an interrupt ends the program, except
+        // after a download: its listener then only counts.
         let core_lock = CoreLock::acquire(&self.id, self.arguments.other_runs(), |problem| {
             progress.event(Event::WaitsForRun(problem.into()));
         })?;
@@ -231,7 +232,7 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// The header of the record with the known noise floors, and the error of reading them.
+/// The header of the record with the stored noise floors, and a warning about floors that cannot be read.
 fn header(id: String, plan: Plan, core_lock: CoreLockState) -> (Header, Option<String>) {
     let machine = Machine::probe();
     let (floors, floors_error) = noise_floors::of_plan(&plan, &machine);
@@ -251,7 +252,8 @@ fn header(id: String, plan: Plan, core_lock: CoreLockState) -> (Header, Option<S
     (header, floors_error)
 }
 
-/// Environment variables that change how engines compute. Others may hold secrets.
+/// Environment variables that change how engines compute. Only these and `ORCHESTRATE_*` are shown, because others may hold
+/// secrets.
 const SHOWN_VARIABLES: [&str; 8] = [
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
@@ -310,8 +312,8 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
-    // An engine or preset that the user did not name may fail: an engine of `--all` that cannot run, or a preset of
-    // `--presets` or of a suite, if the preset is not supported on this device.
+    // Two failures do not count: an engine of `--all` that cannot run and that the user did not name, and a preset of
+    // `--presets` or of a suite that the engine does not support on this device.
     let is_excused = |failure: &Failure| {
         let configuration = &record.header.plan.configurations[failure.configuration];
         let engine = &configuration.engine;

@@ -38,7 +38,7 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
         return Ok(DONE);
     };
     let record = record::read(&path)?;
-    // The proposed commands are about the same record.
+    // The commands in hints get the record as their last argument, unless it is the latest one of the usual folder.
     let is_latest_of_usual_folder = named.is_none() && arguments.results.is_none();
     let argument = match is_latest_of_usual_folder {
         true => String::new(),
@@ -55,7 +55,7 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// The names, and the record where the last word is one.
+/// Splits the words into names and, if the last word is the path of a record, this path.
 fn split(words: &[String]) -> (&[String], Option<PathBuf>) {
     match words {
         [names @ .., last] if last.ends_with(".jsonl") || is_file_path(last) => (names, Some(last.into())),

@@ -102,7 +102,7 @@ fn with_known_values(command: Definition, registry: &Registry) -> Definition {
     })
 }
 
-/// The known values of the arguments with this name in the help.
+/// The known values of the arguments that the help shows with this value name.
 fn known_values(value_name: &str, registry: &Registry) -> Option<Vec<String>> {
     let names = || registry.engines.iter().map(|engine| engine.manifest.name.clone());
     let presets = registry.engines.iter().flat_map(|engine| {

@@ -26,7 +26,7 @@ impl Interrupts {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(listen(sender, &flag, &started_sender, message)),
-                // Without a waiting receiver the program is already ending.
+                // If no receiver waits any more, the program is already ending.
                 Err(error) => drop(started_sender.send(Err(error))),
             }
         });

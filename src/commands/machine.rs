@@ -51,7 +51,7 @@ fn gather(arguments: &MachineArgs) -> Page {
     }
 }
 
-/// Probes with one thread, and with all threads that this process may use.
+/// Probes the CPU with one thread and with all threads that this process may use, then the GPUs.
 fn probe(machine: &Machine) -> Option<Limits> {
     let all = all_threads();
     let cache = last_level_cache_bytes(&machine.cpu, all);

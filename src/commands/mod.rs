@@ -70,7 +70,7 @@ commands! {
     /// Make, convert, fetch and describe models
     #[command(subcommand)]
     Model(command: model::ModelCommand) => model::model(&command),
-    /// Print the exact JSON lines of a scenario, to pipe into any engine by hand
+    /// Print the JSON lines of a scenario, to pipe into any engine by hand
     Request(arguments: request::RequestArgs) => request::request(&arguments),
     /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),
@@ -151,7 +151,8 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. Without arguments, prints the first steps. `-q`, `-v` and `--color` may precede a subcommand, where clap refuses the options of a run.
+    /// Reads the command line, or prints the first steps if it has no arguments. clap refuses `-q`, `-v` and `--color` before a
+    /// subcommand, so they are moved behind it.
     pub fn of_command_line() -> Self {
         let mut words: Vec<OsString> = std::env::args_os().collect();
         if words.len() < 2 {

@@ -86,7 +86,7 @@ fn parse(file: &Path) -> Result<Calibration> {
     }
 }
 
-/// The noise floors of this machine for a plan, and the error of reading them.
+/// The stored noise floors of this machine for a plan, and a warning about floors that cannot be read.
 pub fn of_plan(plan: &Plan, machine: &Machine) -> (Vec<CalibratedFloor>, Option<String>) {
     // Without a data directory nothing is stored.
     let Ok(file) = file_of(machine) else { return (Vec::new(), None) };

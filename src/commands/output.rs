@@ -70,7 +70,7 @@ pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
     ReportContent { report, view, judgement: None, saved: None }
 }
 
-/// A path as a user would type it here: relative to the current folder where it is inside.
+/// A path as a user would type it: relative to the current folder, if it lies in that folder.
 pub fn short_path(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let inside = here.and_then(|here| path.strip_prefix(here).ok());
@@ -94,7 +94,7 @@ pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = std::fs::write(&partial, bytes).and_then(|()| std::fs::rename(&partial, path));
     if written.is_err() {
-        // Best effort: the first error matters more.
+        // An error of the removal is ignored: the first error is the one to report.
         let _ = std::fs::remove_file(&partial);
     }
     written.with_context(|| format!("cannot write `{}`", path.display()))

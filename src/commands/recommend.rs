@@ -58,8 +58,8 @@ pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8>
     Ok(if code == DONE && !recommendation.is_complete() { FAILED_CASES } else { code })
 }
 
-/// The engines to measure as `-e` takes them: the named ones, or all. An engine that is named without a preset is measured with
-/// each preset that changes its precision.
+/// The rows to measure, as `-e` takes them: the named engines, or all. An engine that is named without a preset is also measured
+/// with each preset that changes its precision.
 fn rows(registry: &Registry, named: &Names) -> Vec<String> {
     let mut rows: Vec<String> = named.engines.clone();
     for engine in &registry.engines {
@@ -76,7 +76,8 @@ fn rows(registry: &Registry, named: &Names) -> Vec<String> {
     rows
 }
 
-/// The plan without the precisions that do not fit into the memory, with a twin that gives a noise floor.
+/// The plan, in which precisions that do not fit into the memory are marked as unavailable. One row has a twin, which gives a
+/// noise floor.
 fn plan(selection: &Selection) -> Plan {
     let mut plan = Plan::new(selection).mark_too_large(&Machine::probe());
     let can_start = |plan: &Plan, index: usize| plan.configurations[index].unavailable.is_none();
@@ -90,13 +91,14 @@ fn plan(selection: &Selection) -> Plan {
 
 /// Shows the report of a run, then the recommendation. JSON has only the recommendation, because it is one document.
 fn show(recommendation: &Recommendation, record: Option<&RunRecord>, run: &RunArgs) -> Result<()> {
-    let is_for_people = run.view.format.is_for_people();
-    if let Some(record) = record.filter(|_| is_for_people) {
+    let prints_only_json = run.json.as_deref() == Some(std::path::Path::new("-"));
+    let shows_report = run.view.format.is_for_people() && !prints_only_json;
+    if let Some(record) = record.filter(|_| shows_report) {
         let report = Report::of(record);
         output::show(&output::with_view(&report, &run.view), run.view.format)?;
         output::print("\n")?;
     }
-    if run.json.as_deref() != Some(std::path::Path::new("-")) {
+    if !prints_only_json {
         output::show(recommendation, run.view.format)?;
     }
     match &run.json {

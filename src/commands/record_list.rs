@@ -36,7 +36,7 @@ struct ListedRecord {
     models: Vec<String>,
     engines: Vec<String>,
     scenarios: Vec<String>,
-    /// The suite with exactly the scenarios and prompt lengths of the record.
+    /// The suite that has exactly the workloads of the record.
     suite: Option<&'static str>,
     /// The number of blocks with a measured request.
     blocks: usize,

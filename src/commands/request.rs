@@ -1,5 +1,5 @@
 //! `orchestrate request ENGINE SCENARIO`: the lines that a run would send, to pipe into any engine by hand. With the nonce of a
-//! run, each request is one of that run, apart from its id.
+//! run, each prompt is that of the first measured request of a case of that run.
 
 use std::str::FromStr;
 

@@ -82,8 +82,8 @@ fn prints_only_json(arguments: &RunArgs) -> bool {
     arguments.json.as_deref() == Some(Path::new("-"))
 }
 
-/// Whether the results so far are for a person who watches the run: a table on a terminal. In a log that has stdout and stderr,
-/// the final table repeats the warnings.
+/// Whether the run can show its results so far: stdout gets a table, and is a terminal. If stdout and stderr are one log, nothing
+/// is drawn, but the final table of the log repeats the warnings.
 fn shows_results_so_far(arguments: &RunArgs) -> bool {
     let is_table = arguments.view.format.name == FORMATS[0].name;
     (output::is_terminal() || output::has_one_stream()) && is_table && !prints_only_json(arguments)

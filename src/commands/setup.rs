@@ -121,7 +121,7 @@ fn with_disk_size(folder: &Path) -> String {
     format!("{} ({} on disk)", folder.display(), size(setup::used_bytes(folder)))
 }
 
-/// The status of a program: whether it exists, whether it can run, and the time to build it.
+/// The status of a program: whether it exists, whether it can run, and the note about its build.
 fn build_status(registry: &Registry, program: Program) -> String {
     let (status, note) = match registry.state_ignoring_driver(program) {
         State::Never(unavailable) => return unavailable.reason,

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// With `-dirty` if the sources of this program had changes. `None` if it was not built in a checkout.
+/// The commit, with `-dirty` if the sources of this program had changes. `None` if it was not built in a checkout.
 pub const COMMIT: Option<&str> = option_env!("BUILD_COMMIT");
 const TARGET: &str = env!("BUILD_TARGET");
 const TARGET_FEATURES: &str = env!("BUILD_TARGET_FEATURES");

@@ -75,7 +75,7 @@ impl LoadValues {
         }
     }
 
-    /// The accepted names of the same kind. `None`: unknown, or values that are not listed one by one.
+    /// All accepted names of the kind of `value`. `None` if they are unknown, or if the values are not listed one by one.
     pub fn listed(&self, value: LoadValue) -> Option<Vec<&str>> {
         let names = match value {
             LoadValue::Device(_) => &self.devices,
@@ -123,7 +123,7 @@ impl fmt::Display for OptionValues {
 impl From<&Capabilities> for LoadValues {
     fn from(capabilities: &Capabilities) -> Self {
         let Capabilities { devices, dtypes, options, .. } = capabilities.clone();
-        // The protocol has only the names.
+        // The protocol has only the names of the options, so any value counts as accepted.
         let options = options.map(|names| names.into_iter().map(|name| (name, OptionValues::Any)).collect());
         Self { devices, dtypes, options }
     }

@@ -376,7 +376,7 @@ impl Environment {
     }
 }
 
-/// Refuses entries that would have no effect, or whose build would overwrite another program.
+/// Refuses entries of `devices` that would have no effect, or that name the program of another device.
 fn check_devices(manifest: &Manifest) -> Result<()> {
     let mut binaries = vec![&manifest.binary];
     for (name, device) in &manifest.devices {

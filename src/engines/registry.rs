@@ -64,7 +64,7 @@ impl Candidate {
         self.devices.get(&device.family()).unwrap_or(&self.default_start)
     }
 
-    /// The reason why the engine does not support one of these values. The first one counts.
+    /// The reason why the engine does not support the command line, or else the first of these values that it refuses.
     pub fn unsupported<'a>(&self, values: impl IntoIterator<Item = LoadValue<'a>>) -> Option<Unavailable> {
         let refused = || {
             let value = values.into_iter().find(|value| !self.load.accepts(*value))?;
@@ -79,7 +79,7 @@ impl Candidate {
         self.unsupported.clone().or_else(refused)
     }
 
-    /// The same candidate with the starts of `other`, which was made later.
+    /// The same candidate with the starts of `other`, which was made after set-up.
     pub fn with_starts_of(self, other: Self) -> Self {
         Self { default_start: other.default_start, devices: other.devices, ..self }
     }
@@ -323,7 +323,7 @@ fn install_hint(program: Program) -> Option<String> {
     program.engine.manifest.environment.as_ref()?.install_hint.clone()
 }
 
-/// Adds the missing Python of an engine's worker to another obstacle, so that the user sees two obstacles at once. The driver's
+/// Adds the missing Python of an engine's worker to another obstacle, so that the user sees both at once. The driver's
 /// hint comes first. An environment that a run makes by itself is not mentioned.
 fn with_missing_python(first: Unavailable, program: Program) -> Unavailable {
     let (reason, other_way) = match program.engine.python() {

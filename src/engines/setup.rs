@@ -100,7 +100,8 @@ impl<'a> SetUpContext<'a> {
             State::NotBuilt => {
                 bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
             }
-            // Without the driver only the program is built: it can be copied to another machine, an environment cannot.
+            // Without the driver no environment is created. The program is built, because it can be copied to another machine; an
+            // environment cannot.
             State::NoEnvironment if no_driver.is_none() => environment::create(&mut self.steps, engine)?,
             _ => {}
         }
@@ -164,7 +165,7 @@ fn program_key(program: Program) -> (String, String) {
 }
 
 /// The command that builds one program. Cargo chooses the features of shared crates for all packages that are selected. So a
-/// default member is built with all default members selected: its crates are those that `cargo run` has compiled.
+/// default member is built with all default members selected: then cargo reuses the crates that `cargo run` has compiled.
 fn cargo_command(root: &Path, program: Program, package: &str, features: &[String]) -> Vec<String> {
     let mut command: Vec<String> = ["cargo", "build", "--release"].map(String::from).into();
     if features.is_empty() && is_default_member(root, &program.engine.manifest.name) {

@@ -199,7 +199,7 @@ pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
     Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
 }
 
-/// Weights this many times as large as the cache are read from memory. The cache keeps a part of smaller weights.
+/// Weights of at least this many times the cache's size count as read from memory. The cache keeps a part of smaller weights.
 const CACHE_MULTIPLE: f64 = 4.0;
 /// The cache size that is assumed if the machine does not report it. Most caches are smaller.
 const ASSUMED_CACHE_BYTES: u64 = 256 << 20;

@@ -1,4 +1,5 @@
-//! The facts of the machine, for records and comparisons. An absent fact is unknown, never zero.
+//! The facts of the machine, for records and comparisons. An absent fact is unknown, never zero. An absent limit of the container
+//! means that there is none, unless it is marked as unknown.
 
 use serde::{Deserialize, Serialize};
 use system::container::{self, ContainerLimit};
@@ -25,7 +26,7 @@ pub struct Machine {
     pub cpu_limit_unknown: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub memory_limit_unknown: bool,
-    /// The distribution, where there is one: `Debian GNU/Linux 12 (bookworm)`.
+    /// The distribution (`Debian GNU/Linux 12 (bookworm)`), or else the name of the operating system.
     pub os: String,
     /// `x86_64`, `aarch64`.
     pub architecture: String,

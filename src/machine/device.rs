@@ -1,4 +1,4 @@
-//! The device of an engine, by its name. Only this code decides whether a name means the CPU, and which CUDA index it has.
+//! The device of an engine, by its name: whether the name means the CPU, and which CUDA index it has.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
 //! Whether there is a GPU driver for an engine that cannot start without one. A run checks this before it builds anything, and a
-//! refusal has a hint. Unclear signs are accepted, because the engine itself reports a missing driver.
+//! refusal has a hint. If the signs are unclear, the engine may start, because it reports a missing driver itself.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -93,8 +93,8 @@ impl Counter {
     }
 }
 
-/// The processors' packages (`intel-rapl:0`), and their memory if it has a counter. A package's counter includes its other parts
-/// (`intel-rapl:0:0`), and `psys` counts the whole platform again.
+/// The processors' packages (`intel-rapl:0`), and their memory if it has a counter. Other parts (`intel-rapl:0:0`) are left out,
+/// because their package's counter includes them. So is `psys`, which counts the whole platform again.
 pub fn zones(powercap: &Path) -> Vec<Zone> {
     let mut zones = Vec::new();
     for folder in folders_named(powercap, |name| name.matches(':').count() == 1) {

@@ -1,5 +1,5 @@
-//! The limits of GPUs, measured in a separate process that ends. A CUDA context holds hundreds of MiB of a device while its
-//! process lives. A driver that hangs or crashes must not disturb a run.
+//! The limits of GPUs, measured in a separate process that ends, for two reasons. A CUDA context holds hundreds of MiB of a
+//! device while its process lives, and a driver that hangs or crashes must not disturb a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -10,8 +10,8 @@ use crate::machine::observed::HeldMemory;
 pub use super::processes::tree;
 pub use system::memory::available_bytes;
 
-/// The time before an optional reading is at least this many times the duration of the last reading, which is tens of
-/// milliseconds for gigabytes.
+/// An optional reading is made only if the time since the last reading is at least this many times the duration of that reading.
+/// A reading takes tens of milliseconds for gigabytes.
 const MIN_PAUSE_FACTOR: u32 = 100;
 
 /// The sum of these processes' largest resident sizes (VmHWM), as far as they can still be read. `None` if none can. Shared pages
@@ -39,6 +39,7 @@ pub struct MemoryReadings {
 }
 
 impl MemoryReadings {
+    /// `None` if the reading is not needed and comes too soon after the last one, or if no process can be read.
     pub fn read(&mut self, pids: &[u32], needed: bool) -> Option<HeldMemory> {
         let started = Instant::now();
         let is_too_soon = |(ended, cost)| started.saturating_duration_since(ended) < cost * MIN_PAUSE_FACTOR;

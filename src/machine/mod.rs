@@ -1,5 +1,5 @@
 //! The machine's description, from /proc, /sys and NVIDIA's library, and samplers of processes and GPUs. Outside Linux most facts
-//! are absent. An absent fact is unknown, never zero.
+//! are absent.
 //!
 //! Nothing here changes the machine. Only `versions` and `gpu_limits` start processes.
 

@@ -36,7 +36,7 @@ pub struct Energy {
 pub struct GpuPass {
     /// NVML's index.
     pub index: u32,
-    /// The mean over the samples from one second after the first, because the driver's own value is a mean over up to a second.
+    /// The mean over the samples from at least one second after the first. The driver's own value is a mean over up to a second.
     /// Absent without such samples, or if the device does not report it (a part of a GPU does not).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,

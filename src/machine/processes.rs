@@ -9,7 +9,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use super::kernel::read;
 use crate::text;
 
-/// The process and its current descendants. A process whose parent has ended is not in the tree, but its mark identifies it.
+/// The process and its current descendants. A process whose parent has ended leaves its launch's tree, but keeps its mark.
 pub fn tree(pid: u32) -> Vec<u32> {
     if lists_children() {
         return descendants(pid, children);
@@ -104,8 +104,8 @@ impl Mark {
         limit.is_some_and(|limit| limit & self.mask == self.limit)
     }
 
-    /// Does some work that starts a process, which inherits the limit from its beginning. Where limits cannot be set, the
-    /// environment alone has the mark.
+    /// Runs `work` while this process has the marked limit. A process that `work` starts has the limit from its beginning. If
+    /// limits cannot be set, only the environment has the mark.
     #[cfg(target_os = "linux")]
     pub fn while_inherited<T>(&self, work: impl FnOnce() -> T) -> T {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -126,6 +126,7 @@ impl Mark {
     }
 
     /// Removes ended processes with this mark from the process table. This process adopted them, so nothing else waits for them.
+    /// Only `except` has a handle that waits for it.
     pub fn reap_adopted(&self, except: u32) {
         let ended = children(std::process::id()).into_iter().filter(|&pid| pid != except);
         for pid in ended.filter(|&pid| self.is_in_limits(pid) && !is_living(pid)) {
@@ -151,7 +152,7 @@ fn is_living(pid: u32) -> bool {
     stat.and_then(|stat| state(&stat)).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Whether the kernel lists the children of a thread. Then only the processes of a tree are read to find it.
+/// Whether the kernel lists the children of a thread. Then a tree is found without a search of all processes.
 fn lists_children() -> bool {
     static LISTS: OnceLock<bool> = OnceLock::new();
     *LISTS.get_or_init(|| std::path::Path::new("/proc/thread-self/children").exists())

@@ -137,7 +137,7 @@ fn has_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workloa
     selected.iter().all(|it| of_plan.contains(it)) && of_plan.iter().all(|it| selected.contains(it))
 }
 
-/// The values of the axes that all these scenarios have in the plan, for each axis in which they differ from the scenarios' own.
+/// For each axis, the values that all these scenarios have in the plan, if one of the scenarios has other values by itself.
 /// The options of the command line apply to all scenarios, so an axis with different values in two scenarios is left out.
 fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues {
     fn shared<T: PartialEq + Clone>(lists: Vec<(Vec<T>, Vec<T>)>) -> Vec<T> {
@@ -274,8 +274,8 @@ fn own_options(rows: &[&Configuration]) -> Map<String, Value> {
     options
 }
 
-/// The preset of a row as its manifest defines it. Without a manifest, the preset is assumed to have set the row's dtype and all
-/// its options.
+/// The preset of a row as its manifest defines it. Without a manifest, a named preset is assumed to have set the row's dtype and
+/// all its options.
 fn own_preset(row: &Configuration) -> Option<Preset> {
     let name = row.preset.as_deref().unwrap_or(DEFAULT_PRESET);
     let engines = manifest::embedded().unwrap_or_default();

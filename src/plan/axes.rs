@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct Axes<'a> {
     /// The lengths of prompts. In a batch of uneven prompts, this is the length of the longest.
     pub prompt_tokens: &'a [u32],
-    /// The tokens to generate for each sequence.
+    /// The numbers of tokens to generate for each sequence.
     pub new_tokens: &'a [u32],
     /// The numbers of tokens before the prompt. Each decode step also reads their keys and values from the cache.
     pub depth: &'a [u32],
-    /// The sequences of a request.
+    /// The numbers of sequences in a request.
     pub batch: &'a [u32],
     /// Whether the engine keeps keys and values of earlier tokens.
     pub use_cache: &'a [bool],
@@ -70,7 +70,7 @@ fn is_one(number: &u32) -> bool {
 }
 
 impl<'a> Axes<'a> {
-    /// Requests with one prompt, of each of these lengths.
+    /// Axes with these lengths of prompts and outputs, and the default of every other axis.
     pub const fn of(prompt_tokens: &'a [u32], new_tokens: &'a [u32]) -> Self {
         Self { prompt_tokens, new_tokens, depth: &[], batch: &[], use_cache: &[], padding: &[] }
     }

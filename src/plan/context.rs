@@ -33,7 +33,7 @@ pub fn excess(context: Option<u32>, prompt_tokens: usize, max_new_tokens: u32) -
     Some(format!("{prompt} and {new} exceed the context of {context}"))
 }
 
-/// Refuses a scenario that the user named, or all scenarios, if no model's context allows their requests.
+/// Refuses the selection if no request fits any model's context, or no request of a scenario that the user named.
 /// `named`: the words of `-s`, which may be names of suites too. `limit_of`: the limit of a model with the user's prompt.
 pub fn check(
     selection: &Selection,

@@ -49,7 +49,7 @@ impl Plan {
         let requests = self.cases.iter().filter(|case| on_model(case.configuration)).map(|case| {
             let prompt = match &case.workload.prompt {
                 Prompt::Tokens(tokens) => u64::from(*tokens),
-                // A token has at least one byte.
+                // A token has at least one byte, so there are at most as many tokens as bytes.
                 Prompt::Text(text) => text.len() as u64,
             };
             // The verifier gets one sequence at a time.
@@ -117,16 +117,16 @@ mod tests {
     }
 
     #[test]
-    fn a_precision_that_does_not_fit_is_left_out_with_both_sizes() {
+    fn a_precision_that_does_not_fit_is_unavailable_and_the_reason_has_both_sizes() {
         let machine =
             |gigabytes: u64| Machine { memory_bytes: Some(gigabytes * 1_000_000_000), ..Machine::default() };
         assert_eq!(fitting(plan(1_000_000_000), &machine(8)), ["own", "exact", "small"]);
         assert_eq!(fitting(plan(1_000_000_000), &machine(4)), ["own", "small"]);
         assert_eq!(fitting(plan(1_000_000_000), &machine(1)), ["small"]);
-        let left_out = plan(1_000_000_000).mark_too_large(&machine(1));
-        let reason = &left_out.configurations[1].unavailable.as_ref().unwrap().reason;
+        let marked = plan(1_000_000_000).mark_too_large(&machine(1));
+        let reason = &marked.configurations[1].unavailable.as_ref().unwrap().reason;
         assert_eq!(reason, "it needs about 4.0 GB in f32, and 90 % of the 1.0 GB of memory may be used");
-        assert!(left_out.configurations[1].command.is_empty());
+        assert!(marked.configurations[1].command.is_empty());
         let limited = Machine { memory_limit_bytes: Some(1_000_000_000), ..machine(64) };
         assert_eq!(fitting(plan(1_000_000_000), &limited), ["small"], "the container's limit counts");
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_precision_is_not_left_out_if_the_size_of_the_model_or_of_the_memory_is_unknown() {
+    fn a_precision_stays_available_if_the_size_of_the_model_or_of_the_memory_is_unknown() {
         let mut unknown = plan(1);
         unknown.configurations.iter_mut().for_each(|it| it.model.sizes = None);
         let small = Machine { memory_bytes: Some(1), ..Machine::default() };

@@ -49,8 +49,8 @@ impl MetricId {
         Self(name)
     }
 
-    /// The id for a name in a record, even if this version does not know the metric. Each name is stored once and never freed,
-    /// because records have few names.
+    /// The id for a name in a record, even if this version does not know the metric. Each name is stored once and never freed:
+    /// records have only a small number of names.
     pub fn named(name: &str) -> Self {
         static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -68,8 +68,8 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verification {
-    /// The engine whose manifest says `reference`, if it can run. For held-out text, the reference answers in the model's folder
-    /// replace its answers.
+    /// The engine whose manifest says `reference`, if it can run. For held-out text, reference answers replace its answers, if
+    /// the model's folder has some.
     #[default]
     Usual,
     /// The engine that the user named. It also answers for held-out text, even if there are reference answers.
@@ -267,7 +267,7 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     pub scenario: String,
-    /// Its name in tables: the scenario, and the value of each axis that has several.
+    /// Its name in tables: the scenario, and the values of axes that vary or are unusual.
     pub label: String,
     pub kind: Kind,
     pub headline: MetricId,
@@ -393,8 +393,8 @@ impl Plan {
 }
 
 impl Configuration {
-    /// The argument of `-e` that selects the configuration, quoted for a shell: the program's path if the user gave a path, or
-    /// else the names of engine and preset.
+    /// The argument of `-e` that selects the configuration, quoted for a shell: the program's path if the engine has no
+    /// manifest, or else the names of engine and preset.
     pub fn engine_argument(&self) -> String {
         let program = self.command.first().map(Path::new);
         // Only an engine with a manifest has presets.

@@ -79,7 +79,7 @@ impl Prompts {
         (1..=tokens as u64).map(id).collect()
     }
 
-    /// A window of the text for each sequence, or the user's text.
+    /// A window of the text for each sequence, or the user's text as often.
     fn text_windows(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
         let longest = match &workload.prompt {
             Prompt::Text(text) => {

@@ -17,7 +17,7 @@ pub struct ComparedPresets<'a> {
 }
 
 impl Plan {
-    /// Adds a twin for a configuration that others are compared with, if a verdict is possible.
+    /// Adds a twin of a row, unless the row has one or no verdict is possible.
     pub fn add_twin(&mut self, original: usize) {
         let too_few_blocks = self.extent.blocks.is_some_and(|blocks| blocks < MIN_VERDICT_BLOCKS as u32);
         // A row without measurements has no noise.
@@ -123,8 +123,8 @@ impl Plan {
     }
 
     /// The reference of a configuration. It has the label or engine that `Plan::reference` names, the same model, and the most
-    /// other factors in common. If all rows of the model are of that engine, its first row is the reference: so two numbers of
-    /// threads are compared with each other.
+    /// other factors in common. If all rows of the model are of that engine, the row with that label, or else the first row, is
+    /// the reference: so two numbers of threads are compared with each other.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let row = self.configurations.get(configuration)?;
         let equal_factors = |it: &Configuration| {

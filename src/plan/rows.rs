@@ -147,7 +147,7 @@ impl Row<'_> {
             unavailable: start.unavailable,
             unsupported: is_unsupported,
             role: None,
-            // A paused process keeps its memory on the device.
+            // A paused process keeps its memory on the device, so the next engine might not fit.
             alone: candidate.alone || !device.is_cpu(),
             verifies: selection.is_verifier(candidate, device, dtype.as_deref()),
             dtype,
@@ -157,7 +157,7 @@ impl Row<'_> {
 }
 
 /// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. In a scenario of
-/// launches, such as `load`, the user can set only the number of new tokens of the one request.
+/// launches, such as `load`, the number of new tokens is the only axis that the user can set.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);
@@ -186,7 +186,8 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workl
     axes.points().into_iter().map(workload).collect()
 }
 
-/// The scenario, and the values that vary or are unusual. A scenario may have the name of its axis: `batch 4`.
+/// The scenario, and the values that vary or are unusual. If the scenario has the name of an axis, the name is written once:
+/// `batch 4`, not `batch batch 4`.
 fn label(scenario: &str, words: &[String]) -> String {
     let words = words.join(" ");
     match words.strip_prefix(scenario).filter(|rest| rest.starts_with(' ')) {

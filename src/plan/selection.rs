@@ -110,8 +110,8 @@ pub fn resolve<'a>(
     Ok(Resolved { registry, verifier, engines, selection })
 }
 
-/// Whether the command line has a value that a program without a manifest might refuse. Such a
-/// program is expected to run on the CPU.
+/// Whether the command line has a value that a program without a manifest might refuse. The CPU is no such value: every program
+/// is expected to run on it.
 fn names_load_values(settings: &Selection) -> bool {
     let has_device = settings.devices.iter().any(|device| !device.is_cpu());
     has_device || settings.dtypes.iter().any(Option::is_some) || !settings.options.is_empty()
@@ -289,7 +289,7 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<Scenario>>
         };
         for scenario in scenarios {
             match selected.iter_mut().find(|it| it.name == scenario.name) {
-                // A suite may have only some values of the scenario's axes: the longer list counts.
+                // A suite may have only some values of the scenario's axes. The entry with more workloads counts.
                 Some(known) if known.axes.points().len() < scenario.axes.points().len() => *known = scenario,
                 Some(_) => {}
                 None => selected.push(scenario),

@@ -144,7 +144,7 @@ pub struct Sample {
     pub repeat: u32,
     /// A digest of the prompt's ids.
     pub prompt_hash: String,
-    /// A digest of the ids that the recipe gives: without the nonce of the run. Absent if it is `prompt_hash`.
+    /// A digest of the ids that the recipe gives: without the nonce of the run. Absent if it equals `prompt_hash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe_hash: Option<String>,
     /// The verifier's next token, if this token depends on the first half of the prompt.
@@ -324,12 +324,12 @@ pub struct Continued {
     pub configuration: usize,
     pub launch: u32,
     pub ids: Vec<u32>,
-    /// The prompts whose next token depends on their first half, which a run without cases finds.
+    /// The dependent prompts that a run without cases found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dependent_prompts: Option<DependentPrompts>,
 }
 
-/// Reference answers in f32 that are stored beside a model. They replace the answers of a verifier.
+/// Reference answers in f32 that are stored beside a model. They replace the verifier's answers for held-out text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReferenceAnswers {
     /// The model's path, as in configurations.
@@ -347,7 +347,7 @@ pub struct ReferenceToken {
     /// The verifier's configuration.
     #[serde(alias = "witness")]
     pub verifier: usize,
-    /// The sample that is checked.
+    /// The sample that is checked: its launch, its case and its index.
     pub launch: u32,
     pub case: usize,
     pub index: u32,
@@ -414,11 +414,13 @@ pub struct DtypeCost {
     pub dtype: String,
     /// The number of compared log-probabilities.
     pub tokens: usize,
-    /// The root mean square of the differences of log-probabilities, in nats: over all tokens, and over the worst stretch.
+    /// The root mean square of the differences of log-probabilities over all tokens, in nats.
     pub rms: f64,
+    /// The same over the stretch of tokens in which it is largest.
     pub stretch_rms: f64,
-    /// The number of positions whose likeliest token was compared, and at how many of these it is another one.
+    /// The number of positions whose likeliest token was compared.
     pub positions: usize,
+    /// The number of these positions at which the narrow dtype gives another token.
     pub changed: usize,
     /// The gaps of some changed tokens: by how many nats they are less likely in f32 than the likeliest token.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -69,7 +69,7 @@ pub fn read(path: &Path) -> Result<RunRecord> {
     })
 }
 
-/// The header of a record, without the rest.
+/// Reads only the header of a record.
 pub fn header(path: &Path) -> Result<Header> {
     let mut line = Vec::new();
     BufReader::new(open(path)?).read_until(b'\n', &mut line)?;

@@ -185,7 +185,7 @@ pub fn has_missing_samples(report: &Report) -> bool {
     report.rows.iter().any(|row| row.failure.is_none() && !is_complete(report, row))
 }
 
-/// Whether every block gave every sample of the plan.
+/// Whether the row has all planned samples of every block.
 fn is_complete(report: &Report, row: &Row) -> bool {
     let workload = report.workloads.iter().find(|other| other.workload == row.case.label);
     let blocks = workload.map_or(0, |workload| workload.blocks);

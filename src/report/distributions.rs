@@ -1,6 +1,5 @@
 //! The table of distributions: the headline metric of each case by mean, deviation, range and percentiles, with the latency of
-//! whole requests and the peak memory. If an engine has several workloads of a
-//! scenario, a last line has their means.
+//! whole requests and the peak memory. If an engine has several workloads of a scenario, a last line has their means.
 
 use super::document::{Column, Layout, Line, Section, Table};
 use super::grid::MIN_VALUES_FOR_P99;

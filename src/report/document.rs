@@ -19,7 +19,8 @@ pub trait Content {
     /// The JSON, from `json_bytes`. New names may be added; a changed name raises `REPORT_VERSION`.
     fn json(&self) -> Vec<u8>;
 
-    /// The width of the lines, in columns, on a terminal with `terminal_width` columns. Very long lines are hard to read.
+    /// The width of the lines, in columns, on a terminal with `terminal_width` columns. At most 120: longer lines are hard to
+    /// read.
     fn width(&self, terminal_width: Option<usize>) -> usize {
         terminal_width.unwrap_or(80).clamp(40, 120)
     }
@@ -178,7 +179,7 @@ pub enum ColumnKind {
     Value,
 }
 
-/// Whether a narrow terminal leaves out a column. Columns that come last in this order are left out first.
+/// Whether a narrow terminal leaves out a column. Columns with a greater value of this type are left out first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keep {
     /// Never left out.
@@ -195,7 +196,7 @@ pub enum Keep {
 pub enum Overflow {
     Kept,
     Shortened,
-    /// Broken into lines that fit beside the previous columns; later columns are not counted.
+    /// Broken into lines of the width that the previous columns leave. The widths of later columns do not count.
     Wrapped,
     /// In a table that is too wide, the cells stand below the cells of the previous column.
     Stacked,

@@ -25,7 +25,8 @@ pub fn engines(record: &RunRecord) -> Vec<Engine> {
     engines.collect()
 }
 
-/// Warnings about configurations that ran with other options than requested, or whose launches differ.
+/// Warnings about configurations that ran with another device, dtype or number of threads than requested, or whose launches
+/// differ.
 pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
     let mut mismatches = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {

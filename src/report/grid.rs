@@ -184,8 +184,8 @@ impl<'a> Grid<'a> {
         });
     }
 
-    /// Adds a column for a metric. Where no row of a workload has the metric, cells are empty. Elsewhere a missing value is
-    /// `n/a`.
+    /// Adds a column for a metric. Cells are empty in failed rows, and where no row of the workload has the metric. Other missing
+    /// values are `n/a`.
     fn add_metric_column<C: Into<Cell>>(
         &mut self,
         metric: &Metric,
@@ -231,8 +231,8 @@ impl<'a> Grid<'a> {
         let report = self.report;
         let mut legend = Vec::new();
         if self.marks.contains(&Mark::FewValues) {
-            let remedy =
-                more_rounds(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
+            let remedy = rounds_for_p99(report)
+                .map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
             legend.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
         }
         if has_ratios(report) {
@@ -304,7 +304,8 @@ fn failed_reference(report: &Report) -> Option<String> {
     Some(format!("n/a: the reference `{label}` failed in this case{hint}"))
 }
 
-/// The explanation of `n/a` where the output of one of several references is wrong.
+/// The explanation of `n/a` in rows whose own reference has wrong output. Rows on several models, devices, dtypes or threads have
+/// several references. If no row has a ratio, `why_no_ratios` explains it.
 fn wrong_reference(report: &Report) -> Option<String> {
     let wrong = report.rows.iter().find(|row| row.is_reference() && report.is_wrong(row))?;
     let label = &wrong.engine.label;
@@ -329,7 +330,7 @@ fn reference_hint(report: &Report) -> String {
 }
 
 /// The number of rounds in each block that gives every row enough values for a 99th percentile.
-pub fn more_rounds(report: &Report) -> Option<usize> {
+pub fn rounds_for_p99(report: &Report) -> Option<usize> {
     let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {

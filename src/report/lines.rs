@@ -135,8 +135,8 @@ fn summary_fields(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Name
     fields
 }
 
-/// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `threshold` is the threshold
-/// of a difference, as a share.
+/// The comparison of a row with its reference. A ratio above 1 is better for every metric. `threshold` is the smallest
+/// difference that counts: 0.02 is 2 %.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
     let Some(reference) = row.reference.as_ref().filter(|_| row.failure.is_none()) else { return Vec::new() };
     let pair = report.verdicts.pair(row, metric);

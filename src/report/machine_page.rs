@@ -88,7 +88,8 @@ impl Page {
         before.chain(of_gpus).chain(after.chain([("versions", self.versions())]).map(owned)).collect()
     }
 
-    /// The name for `--device`, where that is not obvious.
+    /// The GPU's name for `--device`, or the reason why engines do not see the GPU. Empty if the name has the GPU's own index, or
+    /// if it is unknown.
     fn device_name(&self, gpu: &Gpu) -> String {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return String::new() };
         let Some(visible) = cuda.visible(gpus) else { return String::new() };

@@ -432,7 +432,9 @@ fn a_set_up_that_waits_for_another_set_up_prints_a_message() {
     let lock = std::fs::File::create(environment.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     let mut second = Running::start(scratch.orchestrate_without_checkout().args(["setup", "heavy", "--yes"]));
-    second.wait_for("heavy: waiting: another set-up creates its environment; it goes on when that one ends");
+    second.wait_for(
+        "heavy: waiting: another set-up creates its environment; this one continues when the other ends",
+    );
     // The other set-up ends: the environment is complete.
     std::fs::write(environment.join("bin/python"), "").unwrap();
     std::fs::write(environment.join(paths::READY_FILE), "").unwrap();

@@ -40,7 +40,7 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
     output::succeed(if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { page(&facts)? })
 }
 
-/// The error of a name that is neither a model nor a shape. If a known name is similar, the hint has it.
+/// The error of a name that is neither a model nor a shape. If a known name is similar, the hint proposes it.
 fn unknown_model(name: &str, error: anyhow::Error) -> anyhow::Error {
     let known: Vec<&str> =
         SHAPES.iter().map(|(name, _)| *name).chain([model_files::embedded::NAME]).collect();

@@ -1,4 +1,4 @@
-//! `orchestrate model pull`: the folder on stdout, for a pipe; the progress on stderr.
+//! `orchestrate model pull`: prints the model's folder on stdout, for a pipe, and the progress on stderr.
 
 use anyhow::Result;
 use clap::Args;

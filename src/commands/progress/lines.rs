@@ -23,7 +23,7 @@ const MIN_REQUESTS_FOR_TIME_LEFT: u64 = 4;
 pub enum Display {
     /// A line that is redrawn, and the results so far, for a terminal.
     Live,
-    /// Lines that stay, for a log: one for each block.
+    /// Lines that stay, for a log: blocks, without their steps.
     Log,
     /// Lines that stay, for each step.
     Steps,
@@ -291,7 +291,7 @@ impl State {
     }
 
     /// The text of the live line: `━━━━──────  40 %  1 min left  block 2 of 5 · decode · ENGINE (bf16)`. Details that do not fit into
-    /// the width are left out. Before the first block, the status alone.
+    /// the width are left out. If the time left is unknown, the status stands alone.
     pub fn bar_text(&self, clock: Option<Clock>, width: usize) -> String {
         let begin = match clock.and_then(|clock| self.share_and_time_left(clock)) {
             Some((share, left)) => {
@@ -309,7 +309,7 @@ impl State {
             .unwrap_or_else(|| text::shorten(&with_details(0), width))
     }
 
-    /// The end of a log's line about a block.
+    /// The text after a log's line about a block: ` (40 % done, about 2 min left)`. Empty if the time left is unknown.
     pub fn done_text(&self, clock: Option<Clock>) -> String {
         let known = clock.and_then(|clock| self.share_and_time_left(clock));
         known.map_or(String::new(), |(share, left)| {
@@ -317,8 +317,8 @@ impl State {
         })
     }
 
-    /// The share of the run that is done, and the time left: that of the planned requests, but at most the rest of the budget.
-    /// The default budget ends no block, so the time left is at least that of the current block.
+    /// The share of the run that is done, and the time left: that of the remaining requests, or the rest of the budget if it is
+    /// shorter. The default budget ends no block, so the time left is at least that of the current block.
     fn share_and_time_left(&self, clock: Clock) -> Option<(f64, Duration)> {
         // The average time of the finished requests applies to the remaining ones.
         let time_until = |requests: u64| {

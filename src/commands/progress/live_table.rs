@@ -18,7 +18,7 @@ const CUT: &str =
 /// A table on stderr, with the lines that were printed below it.
 #[derive(Debug, Default)]
 pub struct LiveTable {
-    /// The number of rows of the table and of the lines that are removed with it; 0 without them.
+    /// The number of rows of the table and of the lines that are removed with it; 0 if none is shown.
     rows: usize,
     below: Vec<String>,
 }
@@ -31,7 +31,8 @@ struct Screen {
 }
 
 impl LiveTable {
-    /// Shows a table in place of the earlier one. The lines below the earlier one are now above.
+    /// Shows a table in place of the earlier one. The lines that were printed below the earlier
+    /// one are printed again above the new one.
     pub fn replace(&mut self, table: &str) {
         let text = self.replacement(table, screen());
         write(&text);
@@ -105,7 +106,7 @@ fn screen() -> Screen {
     }
 }
 
-/// A closed stderr does not end a run.
+/// Writes to stderr. A closed stderr does not end a run.
 fn write(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

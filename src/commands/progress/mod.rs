@@ -1,6 +1,6 @@
-//! The progress of a run on stderr, from its events: a live line on a terminal, otherwise one line for each block.
+//! The progress of a run on stderr, from its events: a live line on a terminal, otherwise lines for a log.
 //!
-//! It draws only when an event comes: there is no timer, so nothing runs while an engine computes.
+//! It draws only when an event comes. It has no timer, so it takes no CPU time while an engine computes.
 
 mod lines;
 mod live_table;
@@ -36,7 +36,7 @@ pub struct Progress<'a> {
     printed: BTreeSet<String>,
 }
 
-/// The minimum time between two redraws. Thousands of samples may come in a second.
+/// The minimum time between two redraws, because thousands of samples may come in a second.
 const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 const DRAWS_PER_SECOND: u8 = 10;
 /// The minimum time between two lines of a build in a log.
@@ -183,7 +183,7 @@ fn width() -> usize {
     size_of(std::io::stderr()).and_then(|size| size.columns).unwrap_or(WIDTH)
 }
 
-/// One line, cut at the terminal's width. A template that indicatif refuses does not end a run.
+/// The style of the live line, which is cut at the terminal's width. A template that indicatif refuses does not end a run.
 fn style() -> ProgressStyle {
     ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner())
 }

@@ -55,7 +55,7 @@ impl SeveralEngines<'_> {
     }
 }
 
-/// States the download of one engine, and asks. True if there is nothing to download.
+/// States the download of one engine, and asks. Without a download or with `--yes`, returns true and does not ask.
 pub fn confirm_download(
     registry: &Registry,
     engine: &Engine,
@@ -78,7 +78,7 @@ fn name(engine: &Engine) -> &str {
     &engine.manifest.name
 }
 
-/// The text before the question: the builds and downloads, then the engines that are ready or cannot run here.
+/// The text before the question: the builds and downloads, the engines that are ready or cannot run here, and the total size.
 fn plan(needed: &[Needed]) -> String {
     let mut text = String::from("to set up:\n");
     let mut environments: BTreeMap<&PathBuf, (&str, &Environment)> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn list_of<'a>(title: &str, engines: impl Iterator<Item = &'a Needed<'a>>) -> St
     }
 }
 
-/// A line for each engine that this machine cannot run, on some device or on all.
+/// A line for each reason why an engine cannot run here, on some or on all of the devices.
 fn impossible(needed: &[Needed]) -> String {
     let mut text = String::new();
     for (it, Unavailable { reason, .. }) in

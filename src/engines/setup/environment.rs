@@ -24,11 +24,11 @@ pub fn create(steps: &mut Steps, engine: &Engine) -> Result<()> {
 fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
     let parent = folder.parent().context("an environment lies in a folder")?;
     std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
-    // If two runs create it at once, the second waits here and then finds a finished environment.
+    // If two runs create it at once, the second waits here. Then it finds the environment, or creates it if the first run failed.
     let lock = File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
         let subject = engine.manifest.name.clone();
-        let reason = "another set-up creates its environment; it goes on when that one ends".into();
+        let reason = "another set-up creates its environment; this one continues when the other ends".into();
         (steps.listener)(SetUpEvent::Waiting { subject, reason });
     }
     lock.lock().context("cannot lock the environment")?;
@@ -138,7 +138,8 @@ pub fn used_bytes(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Environments that no engine of this checkout uses: they have older requirements, or belong to another checkout.
+/// Environments that no engine of this checkout uses: they have older requirements, or belong to another checkout or to a
+/// script.
 pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
     let used: Vec<PathBuf> = engines.iter().filter_map(Engine::environment).collect::<Result<_>>()?;
     let entries = std::fs::read_dir(paths::data_dir()?.join("environments")).into_iter().flatten().flatten();

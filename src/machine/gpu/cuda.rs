@@ -30,7 +30,7 @@ pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
 /// The reason why only CUDA knows its numbering of the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownOrder {
-    /// One of several GPUs is partitioned (MIG) and none is chosen. A part may then be the first or the only visible device.
+    /// One of several GPUs is partitioned (MIG), and `CUDA_VISIBLE_DEVICES` is not set. CUDA may then show a part first or alone.
     Partitioned,
     /// The order depends on which GPU CUDA considers the fastest.
     BySpeed,

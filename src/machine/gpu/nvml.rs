@@ -21,7 +21,7 @@ const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
     .union(ThrottleReasons::APPLICATIONS_CLOCKS_SETTING)
     .union(ThrottleReasons::DISPLAY_CLOCK_SETTING);
 
-/// Paths where containers mount the driver's library. The container's loader might not search them.
+/// Paths where containers mount the driver's library. They are tried last, because the container's loader may not search them.
 const MOUNTED_LIBRARIES: &[&str] =
     &["/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
@@ -110,7 +110,7 @@ fn process(info: &ProcessInfo) -> GpuProcess {
     GpuProcess { pid: info.pid, bytes }
 }
 
-/// A sample of every GPU, at this time since the first sample.
+/// A sample of every GPU. `pids` are the engine's processes, and `at` is the time since the first sample began.
 pub fn sample(pids: &[u32], at: Duration) -> Vec<GpuSample> {
     let Some(nvml) = session() else { return Vec::new() };
     devices(nvml).map(|(index, device)| sample_one(index, &device, pids, at)).collect()

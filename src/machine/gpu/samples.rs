@@ -16,7 +16,7 @@ pub struct GpuSample {
     pub utilisation_percent: Option<u32>,
     pub memory_utilisation_percent: Option<u32>,
     pub memory_used_bytes: Option<u64>,
-    /// The memory of the engine's processes. `None` if the driver names none of them.
+    /// The memory of the engine's processes. `None` if the driver reports it for none of them.
     pub process_bytes: Option<u64>,
     pub power_milliwatts: Option<u32>,
     pub clock_mhz: Option<u32>,

@@ -69,7 +69,7 @@ fn parse_processor(stat: &str) -> Option<ProcessorTicks> {
     (cores > 0 && busy > 0).then(|| ProcessorTicks { busy, idle: sum(&[idle, waiting]), stolen, cores })
 }
 
-/// The orchestrator's processes count even after their end: a parent that waits for a process inherits its time. If this
+/// The ticks of this process and its descendants, also ended ones: a parent that waits for a process inherits its time. If this
 /// process adopts no orphans (before Linux 3.4), the time of a process that was killed together with its parent is lost, and counts
 /// as other programs' work.
 fn own_ticks() -> u64 {

@@ -164,8 +164,8 @@ fn warnings_between(earlier: &Counters, later: &Counters, threads: Option<u32>) 
 }
 
 /// Warns about other programs during the run. The threads of an engine wait for the slowest one, so a tenth of a core is too much
-/// if the engines use every core. Work on unused cores disturbs less, but caches and memory are shared, so half of these cores
-/// may be used.
+/// if the engines use every core. Work on unused cores disturbs less, but caches and memory are shared. So other programs may
+/// use half of the unused cores.
 fn busy_during(earlier: &Counters, later: &Counters, threads: u32) -> Option<String> {
     let (start, end) = (earlier.processor?, later.processor?);
     let busy = end.busy.checked_sub(start.busy)?;

@@ -61,7 +61,7 @@ pub struct DependentPrompts {
 }
 
 impl DependentPrompts {
-    /// The stored prompts of a model, if they belong to this text and these weights.
+    /// The stored prompts of a model, if they belong to this text and these weights. Weights of unknown identity are accepted.
     pub fn find(folder: &Path, text_ids: &[u32], identity: Option<&str>) -> Self {
         let (text, identity) = (hash(text_ids), identity.map(String::from));
         let in_data = identity.as_deref().and_then(stored_path);
@@ -108,8 +108,8 @@ pub fn stored_path(identity: &str) -> Option<PathBuf> {
 }
 
 impl DependentPrompt {
-    /// The parts of a prompt that an engine could compute in place of all of it: the last half, the first four ids and the last
-    /// half, the last 200 and the last 64.
+    /// The parts of a prompt that an engine could compute in place of all of it: its last half; its first four ids and its last
+    /// half; its last 200 ids; its last 64 ids. The last two are left out unless they are shorter than half of the prompt.
     pub fn parts(ids: &[u32]) -> Vec<Vec<u32>> {
         let (half, start) = (&ids[ids.len() / 2..], &ids[..ids.len().min(4)]);
         let last = |tokens: usize| (ids.len() > 2 * tokens).then(|| ids[ids.len() - tokens..].to_vec());
@@ -118,14 +118,15 @@ impl DependentPrompt {
 }
 
 impl Prompts {
-    /// Whether a workload may have dependent prompts: its output is one greedy token, and its prompt is long.
+    /// Whether a workload may have dependent prompts: its output is one greedy token, its prompt is long, and its shape is
+    /// the default.
     pub fn can_depend(workload: &Workload) -> bool {
         let is_long = matches!(workload.prompt, Prompt::Tokens(tokens) if tokens >= MIN_TOKENS);
         workload.max_new_tokens == 1 && workload.is_greedy() && is_long && workload.shape == Shape::default()
     }
 
-    /// The dependent prompt for a request, if it has one: every second measured request of such a workload. A random number
-    /// decides in each block whether the first request has one.
+    /// The dependent prompt of a request. Every second measured request has one, if its workload can and the model has dependent
+    /// prompts of this length. A random number decides in each block whether the first request has one.
     pub fn dependent(&self, workload: &Workload, key: PromptKey) -> Option<&DependentPrompt> {
         let Prompt::Tokens(tokens) = workload.prompt else { return None };
         if key.kind != RequestKind::Measured || !Self::can_depend(workload) {
@@ -163,7 +164,8 @@ impl Prompts {
         ids
     }
 
-    /// The prompt lengths of the warm scenarios with outputs of one token that fit the model's context, and those of the suites.
+    /// The prompt lengths for which dependent prompts are searched: those of warm scenarios, alone or in suites, whose output is
+    /// one token. Short lengths and those that do not fit the model's context are left out.
     pub fn dependent_lengths(&self) -> Vec<u32> {
         let of_suites = SUITES.iter().flat_map(Suite::scenarios);
         let scenarios = SCENARIOS.iter().copied().chain(of_suites);
@@ -174,8 +176,8 @@ impl Prompts {
         lengths.into_iter().collect()
     }
 
-    /// A prompt to try, of this length. Engines that take text make as many tokens of it as it has ids, if such a prompt is found
-    /// soon.
+    /// A prompt of this length to try. Engines that take text encode it themselves, so several attempts look for a prompt that
+    /// has as many tokens as text as it has ids.
     pub fn candidate(&self, tokens: u32, random: &mut stats::Random) -> DependentPrompt {
         /// Models are surest of the next token in long patterns. Shorter ones are repeated more often.
         const PATTERN_TOKENS: [usize; 2] = [12, 24];
@@ -203,7 +205,7 @@ impl Prompts {
         self.tokenizer.encode(&self.tokenizer.decode(&ids)).is_ok_and(|encoded| encoded.len() == ids.len())
     }
 
-    /// The first ids of the text.
+    /// The tokenizer's BOS ids and the beginning of the text: `tokens` ids together.
     pub fn text_start(&self, tokens: usize) -> Vec<u32> {
         self.bos.iter().chain(&self.text_ids).take(tokens).copied().collect()
     }

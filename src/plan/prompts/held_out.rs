@@ -12,7 +12,7 @@ const LONG_WINDOW_TOKENS: usize = 1152;
 const PROMPT_TOKENS: usize = 48;
 const MAX_NEW_TOKENS: usize = 48;
 
-/// The requests of the output check on one model, sent before any measurement.
+/// The requests of the output check on one model, sent before the first block.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldOut {
     /// The model's path, as in configurations.

@@ -18,8 +18,8 @@ pub enum Detail {
     Full,
 }
 
-/// Explains a row against another row. `pairs` is the list of comparisons that the verdict belongs to, because the correction
-/// depends on their number.
+/// Explains a row against another row. `intro` begins the sentence. `pairs` has all comparisons that are corrected together with
+/// this one: the correction depends on their number.
 pub fn explain(
     context: &Context,
     part: &mut Part,
@@ -202,12 +202,12 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             more(part, blocks);
         }
         Some(Obstacle::TooWideForSame { blocks }) => {
-            part.say("It is inconclusive because the interval is too wide for `same`, which needs all of it within 2 %.");
+            part.say("It is inconclusive because the interval is too wide for `same`: the whole interval must be within 2 %.");
             more(part, blocks);
         }
         Some(Obstacle::ManyComparisons { blocks }) => {
             part.say(format!(
-                "It is inconclusive because of the correction for {family} comparisons. Without the others, the difference would be significant."
+                "It is inconclusive because of the correction for {family} comparisons. Without the other comparisons, the difference would be significant."
             ));
             more(part, blocks);
         }
@@ -224,7 +224,9 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             let is_of_few = comparison.floor.is_some_and(|it| !it.floor.is_reliable());
             let remedy = &context.report.verdicts.calibration.remedy;
             if is_of_few && !context.report.verdicts.calibration.uncalibrated.is_empty() {
-                part.say("The noise floor itself is from few blocks. A calibration measures it over 20.");
+                part.say(
+                    "The noise floor itself is from fewer than 20 blocks. A calibration measures it over 20.",
+                );
                 part.hint(remedy.clone());
             }
         }
@@ -235,7 +237,7 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
         | Obstacle::ManyComparisons { blocks } => blocks.is_some(),
         Obstacle::NoiseFloor => false,
     };
-    // An interrupted run counts as ended by time too, but a larger budget does not help it.
+    // In an interrupted run, comparisons count as stopped by time, but no workload does: a larger budget would not help.
     let budget_ended = context.report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
     if budget_ended
         && comparison.stopped_by == StoppedBy::Time

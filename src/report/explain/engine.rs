@@ -91,7 +91,7 @@ fn warnings(context: &Context, label: &str) -> Option<Part> {
     (!part.sentences.is_empty()).then_some(part)
 }
 
-/// The load with its phases.
+/// The time of the load, and of its phases.
 fn load(row: &Row) -> Option<Part> {
     let load = row.summary(MetricId::LOAD)?;
     let time = |ns: f64| Unit::Nanoseconds.show(ns);

@@ -150,7 +150,7 @@ impl Content for Explanation {
         json_bytes(&Versioned { report_version: super::json::REPORT_VERSION, explanation: self })
     }
 
-    /// Long lines of text are hard to read.
+    /// At most 100 columns, because long lines of text are hard to read.
     fn width(&self, terminal_width: Option<usize>) -> usize {
         terminal_width.unwrap_or(100).clamp(40, 100)
     }

@@ -154,7 +154,7 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
         let bound =
             loss.bound.map_or_else(String::new, |bound| format!(" (above {} is wrong)", two_digits(bound)));
         part.say(format!(
-            "Of {} measured tokens, {} are not the verifier's, and together {} nats less likely{bound}.",
+            "Of {} measured tokens, {} are not the verifier's. In sum, these are {} nats less likely than the verifier's{bound}.",
             with_commas(loss.positions),
             with_commas(loss.differing),
             two_digits(loss.nats)
@@ -189,7 +189,7 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
         let differing = with_commas(*differing);
         part.say(format!(
             "The next token after {answers} depends on the first half of the prompt: {differing} of its answers differ from the \
-             reference's."
+             verifier's."
         ));
         return;
     }

@@ -45,7 +45,8 @@ fn normalized(name: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The configurations with this name: the one with this label, or else all of this engine or preset.
+/// The configurations with this name: the one with this label, or else the rows with this name and dtype, or else all rows of
+/// this engine or preset.
 fn engines(data: &RunData, name: &str) -> Vec<usize> {
     let all = || data.engines.iter().enumerate();
     let with = |names: &dyn Fn(usize) -> Vec<String>| -> Vec<usize> {
@@ -74,7 +75,7 @@ fn engines(data: &RunData, name: &str) -> Vec<usize> {
     rows(with(&|index| vec![data.engines[index].name.clone(), data.engines[index].engine.clone()]))
 }
 
-/// The workload with this label, or all of this scenario.
+/// The workload with this label, or all workloads of the scenario with this name.
 fn workloads(data: &RunData, name: &str) -> Vec<String> {
     let all = data.workloads();
     let with = |is_named: &dyn Fn(&str, &str) -> bool| -> Vec<String> {

@@ -27,7 +27,7 @@ pub fn parts(report: Option<&Report>) -> Vec<Part> {
 fn columns(report: Option<&Report>) -> Part {
     let mut part = Part::titled("columns");
     part.say("engine: its name, its preset after a colon, and the options that vary between rows.");
-    part.say("case: a scenario, with its number of prompt tokens if it has several.");
+    part.say("case: a scenario with the values of its axes that vary: `ttft 512` has 512 prompt tokens.");
     let some_row = |is: fn(&Row) -> bool| report.is_none_or(|report| report.rows.iter().any(is));
     if some_row(|row| row.engine.dtype.is_some()) {
         part.say(

@@ -6,7 +6,7 @@ use crate::record::specimen::{
 };
 use crate::report::tests::{assert_fits, words};
 
-/// The records in the source tree: those of the tests, and those in `results/`.
+/// The records in `tests/records`, and those directly in `results/`.
 fn stored_records() -> Vec<(String, RunRecord)> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = ["tests/records", "results"].map(|folder| root.join(folder));

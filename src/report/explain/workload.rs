@@ -235,7 +235,7 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
     part
 }
 
-/// Launches, requests, spread, warm-up.
+/// How a row was measured: its launches and requests, the spread of its values, and its warm-up.
 fn measurement(context: &Context, row: &Row) -> Part {
     let mut part = Part::titled("measurement");
     part.say(format!(
@@ -274,7 +274,7 @@ fn measurement(context: &Context, row: &Row) -> Part {
     part
 }
 
-/// Drift, differing launches, slow first requests, outliers and unsteady warm-ups, where they are notable.
+/// The notes about a row: drift, differing launches, slow first requests, outliers and unsteady warm-ups.
 pub fn remarks(context: &Context, row: &Row) -> Vec<String> {
     let case = context.case(row);
     let notes = case.map_or_else(Vec::new, |case| notes::of_row(&context.data, case, row));

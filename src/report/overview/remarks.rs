@@ -13,7 +13,7 @@ use crate::analysis::metric::share::Absent;
 use crate::record::FailureKind;
 use crate::report::document::Table;
 use crate::report::grid::MIN_VALUES_FOR_P99;
-use crate::report::grid::{more_rounds, why_no_ratios};
+use crate::report::grid::{rounds_for_p99, why_no_ratios};
 use crate::report::ranking::Unranked;
 use crate::report::rows::{FailureSummary, group_by_key};
 use crate::report::tone::{self, Tone};
@@ -223,7 +223,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     }
     if cells.iter().any(|cell| cell.starts_with('~')) {
         let remedy =
-            more_rounds(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
+            rounds_for_p99(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
         notes.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
     }
     if cells.iter().any(|cell| cell == NOT_YET_CHECKED) {

@@ -89,7 +89,7 @@ fn a_log_of_steps_has_every_launch_and_every_sample() {
 }
 
 #[test]
-fn a_terminal_keeps_only_lines_about_set_up_problems_and_the_record() {
+fn a_terminal_keeps_only_the_lines_about_set_up_and_about_the_record() {
     assert_eq!(
         lines_of(&mut State::default(), &run_events(), Display::Live),
         [
