@@ -1,4 +1,4 @@
-//! The surroundings of one launch. They find its processes, so that all are ended, and remove the files in its working folder.
+//! The containment of one launch: how all of its processes are found and ended, and how its working folder is removed.
 //!
 //! - Its processes are found by the launch's mark, which they inherit from their beginning.
 //! - Where this user may make a cgroup, `enter_cgroup` moves them into one. Version 2 (from Linux 5.14) ends all of them at once,

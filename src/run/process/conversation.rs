@@ -16,7 +16,7 @@ use super::start_error::why_not_started;
 use crate::record::Stage;
 use crate::shell::Unavailable;
 
-/// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
+/// The maximum number of stdout lines that are no JSON object. Libraries print a few; more than this is an error.
 pub const MAX_STRAY_LINES: usize = 1000;
 
 /// The message about a line that is longer than `protocol::MAX_LINE_BYTES`.
