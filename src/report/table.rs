@@ -40,7 +40,8 @@ const HEADER_LINES: usize = 3;
 /// The width of the labels of a `Section::Facts`.
 const FACT_LABEL_WIDTH: usize = 14;
 
-/// The text with lines of at most `limit` columns, with its tones.
+/// The text with its tones, in lines of at most `limit` columns. A command that a user can paste stays whole, so its line may be
+/// longer.
 pub fn render(content: &dyn Content, limit: usize) -> String {
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());

@@ -100,7 +100,7 @@ impl Verdicts {
         };
         let (with_reference, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
         let against_reference = verdicts_of(&with_reference);
-        // If only one engine is compared with the reference, both lists are equal.
+        // With one engine besides the reference, both lists are equal, so the comparison is made once.
         let all_pairs = if all == with_reference { against_reference.clone() } else { verdicts_of(&all) };
         Self {
             means: means(rows, &against_reference, outputs),

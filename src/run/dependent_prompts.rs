@@ -191,8 +191,8 @@ async fn search(
 enum SearchKind {
     /// Each prompt is verified with several salts and parts.
     Full,
-    /// With a large model, each prompt has one request, and two for parts of it. Only prompts count whose next token has a
-    /// margin that is large enough for weights in 4 bits.
+    /// With a large model, each prompt has one request, and two for parts of it. A prompt counts only if its next token
+    /// has a margin that is large enough for weights in 4 bits.
     Quick,
 }
 

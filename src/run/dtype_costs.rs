@@ -34,7 +34,7 @@ const MIN_TIME: Duration = Duration::from_secs(2);
 const LAUNCHES: u32 = 6;
 /// With fewer compared tokens, a cost would be too inexact.
 const MIN_TOKENS: usize = 200;
-/// The largest number of changed tokens of a dtype whose gaps are computed.
+/// The gaps of at most this many changed tokens are computed for each dtype.
 const MAX_GAPS: usize = 16;
 /// Stored values are rounded to 1 / this number.
 const ROUNDING_DIVISOR: f64 = 1e6;

@@ -214,7 +214,7 @@ fn warn_about_fixed_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
     if has_user_prompt { journal.warn(None, message.into()) } else { Ok(()) }
 }
 
-/// Records the current cost of a request to the null engine. A failure is only a warning.
+/// Records the current cost of a request to the null engine. If that fails, the run goes on with a warning.
 async fn record_overhead(plan: &Plan, journal: &mut Journal<'_>, schedule: &Schedule<'_>) -> Result<()> {
     if !(0..plan.configurations.len()).any(|configuration| schedule.has_open_cases(configuration)) {
         return Ok(());

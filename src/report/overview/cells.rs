@@ -8,7 +8,8 @@ use crate::text::significant_digits;
 
 /// An interval whose half width is a larger share of its ratio supports two digits of the ratio, not three.
 const MAX_SHARE_OF_THREE_DIGITS: f64 = 0.005;
-/// For a ratio below 1: the smallest inverse that needs only two digits (`1.4x slower`).
+/// The smallest inverse of a ratio below 1 that is written with two digits (`1.4x slower`). Smaller inverses have the digits that
+/// the interval supports.
 const MIN_WITH_TWO_DIGITS: f64 = 1.1;
 
 /// The scale of a unit, which is the same in every record.

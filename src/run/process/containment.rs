@@ -164,7 +164,7 @@ fn name_in_run(launch: &str) -> &str {
 pub fn prepare() -> Result<(), Usage> {
     #[cfg(target_os = "linux")]
     {
-        // Any number means yes. Without this feature (before Linux 3.4) the marks must suffice.
+        // Every number switches the adoption on. Without this feature (before Linux 3.4) the marks must suffice.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
     CgroupVersions::of_environment()?;

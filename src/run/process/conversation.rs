@@ -186,7 +186,7 @@ impl Conversation {
         }
     }
 
-    /// Requests the log-probabilities of ids. Gives also the elapsed time on the orchestrator's clock.
+    /// Requests the log-probabilities of ids. Also returns the elapsed time on the orchestrator's clock.
     pub async fn score(&mut self, score: Score, deadline: Duration) -> Result<(Scored, Duration), Cause> {
         let (id, sent) = (score.id.clone(), Instant::now());
         self.send_within(&Request::Score(score), deadline).await?;
