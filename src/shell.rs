@@ -121,7 +121,7 @@ impl Unavailable {
         self.hint.iter().flat_map(|hint| hint.lines())
     }
 
-    /// The text for an error.
+    /// The reason and the hints as the text of an error.
     pub fn message(&self) -> String {
         let hints: String = self.hints().map(|hint| format!("\nhint: {hint}")).collect();
         format!("{}{hints}", self.reason)

@@ -25,7 +25,7 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
     let kinds = [
         (twins(data), "twins that failed"),
         (outputs::notes(outputs), "engines whose output drifts or is unverified"),
-        (refused(verdicts), "comparisons without a ratio"),
+        (without_ratio(verdicts), "comparisons without a ratio"),
         (stability::drifts(data, rows, &drifting), "rows that become slower or faster"),
         (spreads(data, rows, &drifting), "rows whose launches differ"),
         (stability::slow_firsts(data, rows), "rows whose first request is slow"),
@@ -81,7 +81,7 @@ fn spreads(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> 
     notes.collect()
 }
 
-/// Notes about twins that failed: a twin has no row.
+/// Notes about twins that failed. A twin has no row that could show its failure.
 fn twins(data: &RunData) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in data.plan.configurations.iter().enumerate() {
@@ -94,8 +94,8 @@ fn twins(data: &RunData) -> Vec<String> {
     notes
 }
 
-/// Notes about comparisons with the reference that have no ratio.
-fn refused(verdicts: &Verdicts) -> Vec<String> {
+/// Notes about comparisons with the reference, by the headline, that have no ratio.
+fn without_ratio(verdicts: &Verdicts) -> Vec<String> {
     let headlines = verdicts.against_reference.iter().filter(|pair| pair.is_headline);
     let refused = headlines.filter_map(|pair| {
         let why = pair.result.as_ref().err()?;
@@ -104,7 +104,8 @@ fn refused(verdicts: &Verdicts) -> Vec<String> {
     refused.collect()
 }
 
-/// Notes about engines whose number of prompt tokens differs from the plan, or from the first engine in the same workload.
+/// Notes about engines whose number of prompt tokens differs from the plan. If the prompt is a text, the plan has no number, and
+/// the first engine of the workload is compared with the others.
 fn prompts(data: &RunData) -> Vec<String> {
     let RunData { record, plan, .. } = data;
     let mut first_of: BTreeMap<&str, (String, Range)> = BTreeMap::new();
@@ -182,7 +183,7 @@ fn unreported(data: &RunData) -> Vec<String> {
     notes
 }
 
-/// Notes about engines that read another format than the model's.
+/// Notes about engines that ran a converted model, because they do not read the model's format.
 fn converted(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {

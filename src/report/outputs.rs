@@ -1,4 +1,4 @@
-//! The verification status of engines in a report: a column where it varies, a line for each problem.
+//! The verification status of engines in a report: a column if statuses differ or have deviations, and a line for each problem.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub struct Output {
     pub agreement: Agreement,
 }
 
-/// The verification status of each configuration that has a row.
+/// The verification status of each measured configuration that has a row. Empty if the run had no output checks.
 pub fn outputs(data: &RunData) -> Vec<Output> {
     if no_checks(data.record).is_some() {
         return Vec::new();
@@ -40,7 +40,7 @@ impl Output {
         self.agreement.status == Status::Unverified
     }
 
-    /// The text in place of a verdict.
+    /// The text in place of a verdict, for an engine with wrong output.
     pub fn why_not_compared(&self) -> String {
         format!("the output of `{}` is wrong{}; its speed is not compared", self.engine, self.reasons())
     }
@@ -89,7 +89,8 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
     Some(format!("{TITLE}: difference from {verifiers} on held-out text, in nats"))
 }
 
-/// Notes about output that drifts or is unverified. Engines with the same reason share a line. Wrong output has its own text.
+/// Notes about output that drifts or is unverified. Engines with the same reason share a line. For wrong output,
+/// `why_not_compared` has the text.
 pub fn notes(outputs: &[Output]) -> Vec<String> {
     let is_noted = |status: Status| matches!(status, Status::Drifts | Status::Unverified);
     let noted = outputs.iter().filter(|it| is_noted(it.agreement.status));

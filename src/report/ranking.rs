@@ -39,7 +39,7 @@ pub struct Compared<'a> {
     is_inverted: bool,
 }
 
-/// The ranking of each workload and model, in the order of the table.
+/// The ranking of each workload and model, in the order of the report's rows.
 pub fn rankings(report: &Report) -> Vec<Ranking<'_>> {
     let mut rankings: Vec<Ranking> = Vec::new();
     for row in &report.rows {
@@ -107,9 +107,9 @@ fn value(row: &Row, metric: &Metric) -> Option<f64> {
     row.summary(metric.id).map(|summary| summary.estimate).filter(|it| it.is_finite())
 }
 
-/// A row compared with another row of its workload, by the headline. The correction of all pairs counts, because a pair that
-/// was selected by its rank was selected after the measurement. For a pair with the reference, `Verdicts::headline` has the
-/// weaker correction of the pairs that the plan named.
+/// A row compared with another row of its workload, by the headline. Such a pair is selected by rank after the measurement, so
+/// Holm's correction counts all pairs. For a pair with the reference, the plan selected the pair before, and `Verdicts::headline`
+/// has the weaker correction.
 pub fn compared<'a>(report: &'a Report, row: &Row, against: &Row) -> Option<Compared<'a>> {
     compared_in(&report.verdicts.all_pairs, row, against)
 }

@@ -13,7 +13,7 @@ use crate::record::Idle;
 use crate::text::line;
 use stats::median;
 
-/// Each entry has a field of `Resources` (its name in JSON), its function, and its columns and lines in RESOURCE_FACTS.
+/// Each entry makes a field of `Resources`, with its name in JSON and its function, and lines of RESOURCE_FACTS.
 macro_rules! resources {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $value:expr, [$($fact:expr),* $(,)?];)+) => {
         /// The resources of a case. JSON has these names: add, never rename. The name of a value contains its unit.
@@ -229,7 +229,7 @@ pub struct Sources<'a> {
     estimates: BTreeMap<MetricId, f64>,
     observed: Vec<Observation<'a>>,
     cores_busy: Option<f64>,
-    /// The GPUs in the sampled pass of the case. Empty for a CPU.
+    /// The GPUs in the first sampled pass of the case. Empty for a CPU.
     gpus: OnGpus,
     idle: &'a [Idle],
 }

@@ -1,5 +1,5 @@
-//! The rows of a report: a case with its engine and results, or with its failure. Every text is one line, safe to print; only
-//! a hint may have several lines.
+//! The rows of a report. A row is a case with its engine, and with its results or its failure. Every text is one line, safe to
+//! print; only a hint may have several lines.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::machine::Device;
 use crate::record::{FailureKind, Stage, WarmUp};
 use stats::{StoppedBy, Summary};
 
-/// If the ratio of a row's largest launch median to its smallest is larger, the cause is probably the machine and not the engine.
+/// A larger ratio of a row's largest launch median to its smallest is probably caused by the machine, not by the engine.
 const MAX_NORMAL_SPREAD: f64 = 2.0;
 
 /// One case: an engine configuration with one workload.

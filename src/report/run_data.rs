@@ -34,8 +34,9 @@ pub struct RunData<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
     pub values: Values<'a>,
-    /// One for each configuration, as in `agreements`.
+    /// One for each configuration.
     pub engines: Vec<Engine>,
+    /// One for each configuration.
     pub agreements: Vec<Agreement>,
 }
 

@@ -36,8 +36,9 @@ pub struct Report {
     pub limits: Vec<Limit>,
     pub mode: Mode,
     pub order: Order,
-    /// The blocks that began, and the number that the command line set.
+    /// The number of blocks that began.
     pub begun_blocks: u32,
+    /// The number of blocks that the command line set.
     pub planned_blocks: Option<u32>,
     /// How far each workload was measured, in the plan's order.
     pub workloads: Vec<MeasuredWorkload>,
@@ -56,7 +57,7 @@ pub struct Report {
     pub rows: Vec<Row>,
     pub failed: Vec<FailedConfiguration>,
     pub verdicts: Verdicts,
-    /// The verification status of each engine that has a row; empty where no engine was checked.
+    /// The verification status of each engine that has a row; empty if `no_checks` has a reason.
     pub outputs: Vec<Output>,
     /// The reason why no output was checked.
     pub no_checks: Option<NoChecks>,

@@ -28,7 +28,7 @@ pub const FORMAT: Format = Format {
 
 /// The most lines of stderr below the table; the record can have more.
 const MAX_STDERR_LINES: usize = 4;
-/// The least width of a table with columns that are extras.
+/// The least width of a terminal on which extra columns (`Keep::Extra`) are shown.
 const MIN_WIDTH_OF_EXTRAS: usize = 101;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
 const MIN_CELL_WIDTH: usize = 12;
@@ -40,7 +40,8 @@ const HEADER_LINES: usize = 3;
 /// The width of the labels of a `Section::Facts`.
 const FACT_LABEL_WIDTH: usize = 14;
 
-/// The text with lines of at most `limit` columns, with its tones.
+/// The text with its tones, in lines of at most `limit` columns. A command that a user can paste stays whole, so its line may be
+/// longer.
 pub fn render(content: &dyn Content, limit: usize) -> String {
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
@@ -96,7 +97,8 @@ fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> 
     out
 }
 
-/// Leaves out columns until the table fits, as far as `Column::keep` allows. A note names those that are not extras.
+/// Leaves out columns until the table fits, as far as `Column::keep` allows. A note names the left out columns that are not
+/// extras.
 fn leave_out_columns(table: &mut Table, limit: usize) {
     let mut left_out: Vec<String> = Vec::new();
     if limit < MIN_WIDTH_OF_EXTRAS {
@@ -128,7 +130,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     }
 }
 
-/// The table with its columns of `Overflow::Stacked` below the previous columns, if the table is too wide.
+/// If the table is too wide, moves the cells of each column of `Overflow::Stacked` below those of the previous column.
 fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
     let is_stacked = |column: &Column| column.overflow == Overflow::Stacked;
     while let Some(index) = table.columns.iter().rposition(is_stacked).filter(|&index| index > 0) {
@@ -217,7 +219,7 @@ fn layout(limit: usize, table_in: impl Fn(Layout) -> Table) -> Layout {
     fitting.unwrap_or_else(|| layout_of(true, false, limit * 3 / 10, short, 1))
 }
 
-/// A table and its division into pieces, which are drawn one below the other.
+/// The widths of the columns of a table, and its division into pieces, which are drawn one below the other.
 struct Split {
     gap: usize,
     widths: Vec<usize>,
@@ -436,7 +438,7 @@ fn explain(explained: &ExplainedFailure, limit: usize, shortened: &[String]) -> 
     }
     let skipped = failure.stderr.len().saturating_sub(MAX_STDERR_LINES);
     out.extend(failure.stderr.iter().skip(skipped).map(|line| shorten(&format!("| {line}"), limit - 2)));
-    // The first hint is a command to be pasted; the others are advice.
+    // The first hint is a command to be pasted, so it stays on one line. The others are advice.
     for (index, hint) in failure.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
         let hint = format!("hint: {hint}");
         out.extend(if index == 0 { vec![hint] } else { wrap(&hint, limit - 2, "  ") });

@@ -51,10 +51,12 @@ pub fn full() -> View {
     View { full: true, ..View::default() }
 }
 
+/// The full report of a record.
 pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
     rendered_with(record, format, Some(width), View::default())
 }
 
+/// The full report of a record, with the optional parts of this view.
 pub fn rendered_with(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
     shown(

@@ -1,5 +1,5 @@
-//! Verdicts for people: as sentences where there are few, otherwise compact, engine by engine. Explanations
-//! of the marks follow, or the reason why there are no verdicts.
+//! Verdicts for people: a few as sentences, many in a compact form with a line for each engine. Without verdicts, the reason
+//! stands in their place. `legend` explains the marks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -255,7 +255,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
 }
 
-/// The text after a verdict on an engine that cannot have a rank.
+/// The text after a verdict on an engine with unverified output or a contradicted claim.
 fn caution(report: &Report, engine: &str) -> &'static str {
     match mark_of(report, engine) {
         UNVERIFIED => "; its output is unverified",
@@ -264,7 +264,7 @@ fn caution(report: &Report, engine: &str) -> &'static str {
     }
 }
 
-/// The mark of the ratios of an engine that cannot have a rank.
+/// The mark of the ratios of an engine with unverified output or a contradicted claim. Such an engine has no rank.
 fn mark_of(report: &Report, engine: &str) -> &'static str {
     let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
     let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);

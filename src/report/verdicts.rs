@@ -25,7 +25,7 @@ pub struct Verdicts {
     /// Every pair of rows. The correction for many comparisons is stronger here, so a small difference in
     /// `against_reference` may be inconclusive here.
     pub all_pairs: Vec<PairVerdict>,
-    /// Each row against the program of its baseline, where both were measured in turn.
+    /// Each row against the program of its baseline, if this run measured both.
     pub against_baseline: Vec<PairVerdict>,
     /// The effects of presets, in the words of their manifests.
     pub preset_effects: Vec<PresetEffect>,
@@ -100,7 +100,7 @@ impl Verdicts {
         };
         let (with_reference, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
         let against_reference = verdicts_of(&with_reference);
-        // If only one engine is compared with the reference, both lists are equal.
+        // With one engine besides the reference, both lists are equal, so the comparison is made once.
         let all_pairs = if all == with_reference { against_reference.clone() } else { verdicts_of(&all) };
         Self {
             means: means(rows, &against_reference, outputs),
@@ -118,17 +118,17 @@ impl Verdicts {
         if pairs { &self.all_pairs } else { &self.against_reference }
     }
 
-    /// A row against its reference, by the headline.
+    /// The comparison of a row with its reference, by the headline.
     pub fn headline(&self, row: &Row) -> Option<&PairVerdict> {
         self.pair(row, row.case.headline?)
     }
 
-    /// A row against its reference, by the headline, among the comparisons for the view.
+    /// The same comparison among those for the view, which may have the stronger correction.
     pub fn headline_for_view(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
         find_pair(self.for_view(pairs), row, row.case.headline?)
     }
 
-    /// A row against its reference, by a metric.
+    /// The comparison of a row with its reference, by a metric.
     pub fn pair(&self, row: &Row, metric: &Metric) -> Option<&PairVerdict> {
         find_pair(&self.against_reference, row, metric)
     }
@@ -183,7 +183,7 @@ impl PairVerdict {
         })
     }
 
-    /// The difference in time; for a rate, in time for each token. Negative where the engine takes less time. Computed from
+    /// The difference in time, or for a rate in time per token. It is negative if the engine takes less time. It is computed from
     /// the paired ratio and the estimate of `against`.
     pub fn difference_ns(&self, rows: &[Row]) -> Option<f64> {
         let ratio = self.ratio()?;

@@ -24,7 +24,7 @@ pub struct ReportContent<'a> {
 }
 
 impl ReportContent<'_> {
-    /// The main part of the full report.
+    /// The notices, the caption and the table of results of the full report.
     fn full(&self, layouts: Layouts) -> Vec<Section> {
         let Self { report, view, .. } = self;
         let layout = layouts(TableId::Results);
@@ -77,7 +77,7 @@ impl Content for ReportContent<'_> {
                 ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
             );
         }
-        // The last part of the one screen names further commands.
+        // The last part of the one screen names further commands, which `--quiet` leaves out.
         parts.extend(last.filter(|_| view.full || !view.quiet));
         let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
         let Document { parts: judgement_parts, summary } = judgement.unwrap_or_default();

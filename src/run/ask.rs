@@ -10,8 +10,8 @@ use super::process::{Conversation, Hello};
 use crate::engines::load_values::LoadValues;
 use crate::plan::Configuration;
 
-/// The values of the program's `hello`. Without an answer, every value is accepted here, and the program's row will have the
-/// error.
+/// The values that the program's `hello` lists. Without an answer, every value is accepted here, and the program's row will have
+/// the error.
 pub fn ask_load_values(program: &Path, run: &str, settings: &Settings) -> Result<LoadValues> {
     let name = program.to_string_lossy().into_owned();
     let configuration =

@@ -1,4 +1,4 @@
-//! One block: every configuration is launched anew, and their requests are interleaved.
+//! Measures the blocks of a run. In each block, every configuration is launched anew, and the requests of all are interleaved.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ struct Turn {
     case: usize,
     /// The time of a request. Unknown until the first request if the user wants no warm-up.
     request_time: Option<Duration>,
-    /// The engine is paused between its requests, because other engines take turns with it.
+    /// Whether the engine is paused between its requests, because other engines take turns with it.
     is_paused_between: bool,
 }
 
@@ -51,7 +51,7 @@ impl Turn {
     }
 }
 
-/// Whether a request of this time is slower after a pause, so that one is discarded before it.
+/// Whether a request of this time is slower after a pause. If so, the first request after a pause is discarded.
 pub fn is_slowed_by_pause(request_time: Duration) -> bool {
     request_time < MAX_REQUEST_SLOWED_BY_PAUSE
 }
@@ -146,7 +146,7 @@ impl<'a> Blocks<'_, 'a> {
         for workload in self.schedule.open_workloads(Kind::Warm) {
             let of_workload = cases.iter().filter(|&&case| self.schedule.label_of(case) == workload).count();
             if of_workload > 0 {
-                self.measure(&mut group, block, &workload, cases_left).await?;
+                self.measure_workload(&mut group, block, &workload, cases_left).await?;
                 cases_left -= of_workload;
             }
         }
@@ -195,7 +195,7 @@ impl<'a> Blocks<'_, 'a> {
 
     /// Measures the rounds of one workload in every slot that has it. `cases_left` counts the cases that this block has not
     /// measured yet, including those of this workload.
-    async fn measure(
+    async fn measure_workload(
         &mut self,
         group: &mut MemoryGroup,
         block: u32,
@@ -224,7 +224,7 @@ impl<'a> Blocks<'_, 'a> {
                 let outcome = within_budget(ends, request).await;
                 let request_time = self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
                 turn.request_time = turn.request_time.or(request_time);
-                // Every block has the first round.
+                // Every block has the first round, so no shorter block can avoid its time.
                 let least = if round == 0 { began.elapsed() } else { Duration::ZERO };
                 self.schedule.add_time(group.slots[turn.slot].configuration, began.elapsed(), least);
             }
@@ -280,8 +280,8 @@ impl<'a> Blocks<'_, 'a> {
         Ok(turns)
     }
 
-    /// Records a failure as a row. After a failure, the engine keeps its slot only if it can still take requests. Without an
-    /// outcome, the end of the budget interrupted the engine, which is no failure.
+    /// Records a failure. After it, the engine keeps its slot only if it can still take requests. If there is no outcome, the end
+    /// of the budget interrupted the engine. That is no failure, and the engine is ended.
     async fn handle_outcome<T>(
         &mut self,
         group: &mut MemoryGroup,
@@ -313,7 +313,8 @@ impl<'a> Blocks<'_, 'a> {
         self.schedule.record_if_failed(self.journal, configuration, Some(case), outcome)
     }
 
-    /// Makes the sampled passes of a workload, only in the first block: memory and power differ little between launches.
+    /// Makes the sampled passes of a workload in the first block. Later blocks have none, because memory and power differ little
+    /// between launches.
     async fn make_passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
         let longest = pass::max_request_time(self.plan);
         for turn in turns.iter().filter(|turn| block == 0 && turn.request_time() <= longest) {
@@ -363,7 +364,8 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// One round of one-shot processes for the selected positions of `cases`. Gives the time of each case.
+    /// Runs one round of one-shot processes, for the selected positions of `cases`. Returns the time of each case, zero for a
+    /// case that did not run.
     async fn measure_one_shot_round(
         &mut self,
         block: u32,

@@ -1,5 +1,5 @@
-//! Work that blocks its thread, such as files on a slow disk, the driver of a GPU, or reading much memory. On the thread of the
-//! run, such work would delay the handling of interrupts.
+//! Does work that blocks its thread on another thread: reading files on a slow disk, calling the driver of a GPU, or reading much
+//! memory. On the thread of the run, this work would delay the handling of interrupts.
 
 use anyhow::{Context, Result};
 

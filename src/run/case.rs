@@ -79,7 +79,8 @@ impl Cases<'_, '_> {
         Ok(warm_up.request_ns())
     }
 
-    /// One round: the measured request, after a discarded one if `discards_first` is true. Gives the measured time.
+    /// Makes the measured request of a round, after a discarded one if `discards_first` is true. If another process disturbed the
+    /// measured request, it is discarded too and repeated once. Returns the measured time.
     pub async fn request_round(
         &mut self,
         launched: &mut Launched,

@@ -160,8 +160,8 @@ impl Scoring {
         self.texts += 1;
     }
 
-    /// The reason why a held-out text of this length is not scored. If the reason is the time, also how many times its time the
-    /// check needs. `None` if the text is scored.
+    /// The reason why a held-out text of this length is not scored; `None` if it is scored. If too little time is the reason, the
+    /// second value is the factor by which the time of the check must grow.
     pub fn reason_to_skip(
         &self,
         tokens: usize,

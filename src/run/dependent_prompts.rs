@@ -20,9 +20,9 @@ use crate::plan::{Model, Plan, Prompt, Verification};
 use crate::run::process::{Cause, LaunchError};
 use crate::text::plural;
 
-/// The longest time of the search for all lengths of a model, less the time in which the costs of dtypes were measured.
+/// The longest time of the search for all lengths of a model. The time that the costs of dtypes took is subtracted from it.
 const SEARCH_TIME: Duration = Duration::from_secs(60);
-/// The longest time of the search for the command that only searches and stores.
+/// The longest time of the search in `model reference-answers`, which measures no engine.
 const COMMAND_SEARCH_TIME: Duration = Duration::from_secs(300);
 /// If the user set a budget, the search has at most the budget divided by this. The default budget does not shorten it.
 const BUDGET_DIVISOR: u32 = 20;
@@ -31,7 +31,7 @@ const PROMPTS: usize = 8;
 const PROMPTS_FOR_4_BITS: usize = 3;
 /// The largest gap of a correct token in 4 bits, as in `analysis/agreement/bounds.rs`.
 const MARGIN_FOR_4_BITS: f64 = 4.0;
-/// So many prompts are enough, even if they do not suffice for weights in 4 bits.
+/// The search ends after this many prompts, even if they do not suffice for weights in 4 bits.
 const MAX_FOUND: usize = 32;
 /// Fewer prompts prove nothing.
 const MIN_PROMPTS: u32 = 2;
@@ -40,13 +40,13 @@ const SCORED_RATIO_FULL: f64 = 6.0;
 const SCORED_RATIO_QUICK: f64 = 1.6;
 /// The number of tokens of text by which the speed of the verifier is measured.
 const PROBE_TOKENS: usize = 256;
-/// A request takes as long as this many more tokens, roughly.
+/// The time of a request that does not depend on its length, as the number of tokens that take about as long.
 const REQUEST_TOKENS: u32 = 256;
 /// A trained model gives some token of a text a higher log-probability than this, ln(0.2). A model with random weights does not.
 const TRAINED_LOGPROB: f64 = -1.609;
-/// The search of a length ends after so many candidates if none of them is suitable.
+/// The search of a length ends after this many candidates if none of them is suitable.
 const MAX_FRUITLESS: usize = 30;
-/// With so many random salts in front of a prompt, the likeliest next token must be the same.
+/// A salt is the random ids in front of a prompt. The likeliest next token must be the same with this many salts.
 const SALTS: usize = 3;
 /// After the whole prompt, the token has at least this log-probability: ln(0.75). So other tokens are less likely by a nat, which
 /// is the largest error of a token in 8 or 16 bits.
@@ -56,7 +56,7 @@ const MAX_MARGIN: f64 = 20.0;
 /// After a part of the prompt, the token has at most this log-probability: ln(1/3).
 const MAX_LOGPROB_AFTER_PART: f64 = -1.098;
 
-/// Searches for the prompts that the plan needs and that are not stored yet. `used` is the part of the time that is over.
+/// Searches for the prompts that the plan needs and that are not stored yet. `used` is the time that the costs of dtypes took.
 pub(super) async fn add_missing(
     plan: &Plan,
     journal: &mut Journal<'_>,
@@ -93,7 +93,7 @@ pub(super) async fn add_missing(
         let label = plan.configurations[verifier].label.clone();
         journal.send(Event::FindingPrompts { label, limit: left });
         let begun = Instant::now();
-        // An engine that cannot start has this failure in the output check too.
+        // An engine that cannot start fails in the output check too, which records the failure.
         let launched = launches.launch_for_check(journal, verifier, Some(left)).await;
         let Ok(Some(mut launched)) = LaunchError::separate(launched)? else { continue };
         let (found, is_idle) = match requests.prompts(&model.path) {
@@ -149,7 +149,7 @@ fn store(prompts: &DependentPrompts) -> Result<()> {
 }
 
 impl OutputChecks<'_, '_> {
-    /// Searches in a launch of a run without cases, for the lengths of all scenarios.
+    /// In a run without cases (`model reference-answers`), searches for prompts of the lengths of all scenarios.
     pub async fn find_dependent_prompts(&self, launched: &mut Launched) -> Option<DependentPrompts> {
         let path = &self.plan.configurations[launched.launch.configuration].model.path;
         let prompts = self.requests.prompts(path).filter(|_| self.plan.cases.is_empty())?;
@@ -161,8 +161,9 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// The prompts that were found, and whether the engine has answered every request. A failed request ends the search. A failure of
-/// the engine also shows in the output check, so it is no failure here.
+/// Searches for prompts of these lengths. Returns those that were found, and whether the engine has answered every request. A
+/// failed request ends the search. It is no failure of the run here, because a failure of the engine also shows in the output
+/// check.
 async fn search(
     prompts: &Prompts,
     launched: &mut Launched,
@@ -190,8 +191,8 @@ async fn search(
 enum SearchKind {
     /// Each prompt is verified with several salts and parts.
     Full,
-    /// With a large model, each prompt has one request, and two for parts of it. Only prompts count whose next token has a
-    /// margin that is large enough for weights in 4 bits.
+    /// With a large model, each prompt has one request, and two for parts of it. A prompt counts only if its next token
+    /// has a margin that is large enough for weights in 4 bits.
     Quick,
 }
 
@@ -247,7 +248,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The verifier's time for a token of text, and whether the model is surer of any token than random weights allow.
+    /// Measures the verifier's time for a token of text. Also returns whether the model is surer of some token than random
+    /// weights allow.
     async fn probe(&mut self) -> Result<(Duration, bool), Cause> {
         let ids = self.prompts.text_start(PROBE_TOKENS);
         // The first request of a launch is slower.
@@ -274,7 +276,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Finds only as many prompts as are useful.
+    /// Finds `MIN_PROMPTS` prompts, because fewer are useless and more take too long.
     async fn find_quickly(&mut self, tokens: u32, found: &mut Vec<DependentPrompt>) -> Result<(), Cause> {
         while found.len() < MIN_PROMPTS as usize && Instant::now() < self.until {
             let candidate = self.prompts.candidate(tokens, &mut self.random);

@@ -21,7 +21,8 @@ use crate::record::{DtypeCost, DtypeCosts, Entry, HeldOut, UnmeasuredCost};
 use crate::run::process::{Cause, LaunchError};
 
 pub const FILE_NAME: &str = "dtype-costs.json";
-/// The time limit of the measurement of a model. The used time is taken from the search for dependent prompts.
+/// The time limit of the measurement of a model. The time that it takes is subtracted from that of the search for dependent
+/// prompts.
 pub(super) const MEASUREMENT_TIME: Duration = Duration::from_secs(30);
 /// The time limit for the command `model reference-answers`.
 const COMMAND_TIME: Duration = Duration::from_secs(300);
@@ -33,7 +34,7 @@ const MIN_TIME: Duration = Duration::from_secs(2);
 const LAUNCHES: u32 = 6;
 /// With fewer compared tokens, a cost would be too inexact.
 const MIN_TOKENS: usize = 200;
-/// The largest number of changed tokens of a dtype whose gaps are computed.
+/// The gaps of at most this many changed tokens are computed for each dtype.
 const MAX_GAPS: usize = 16;
 /// Stored values are rounded to 1 / this number.
 const ROUNDING_DIVISOR: f64 = 1e6;
@@ -326,7 +327,8 @@ impl Measurement<'_, '_, '_> {
         }))
     }
 
-    /// Scores the windows, short ones first: this many, or else as many as end before `until`, but at least `MIN_TOKENS` tokens.
+    /// Scores the windows, short ones first. If `windows` is a number, scores so many. Otherwise scores as many as probably end
+    /// before `until`, and at least `MIN_TOKENS` tokens.
     async fn score(
         &self,
         launched: &mut Launched,
@@ -362,7 +364,7 @@ impl Measurement<'_, '_, '_> {
         let left = self.ends.saturating_duration_since(Instant::now());
         let launch = self.launches.launch_variant(self.journal, self.verifier, &variant);
         let Ok(launched) = tokio::time::timeout(left, launch).await else { return Ok(()) };
-        // Without gaps, the costs bound only log-probabilities, and no loss of generated tokens.
+        // The gaps are not necessary: without them, the costs bound log-probabilities, but no loss of generated tokens.
         let Ok(mut launched) = LaunchError::separate(launched)? else { return Ok(()) };
         let mut is_idle = true;
         'all: for number in 0..MAX_GAPS {

@@ -103,7 +103,7 @@ impl<'a> Journal<'a> {
         messages.into_iter().try_for_each(|message| self.warn(None, message))
     }
 
-    /// Records a failure as a row.
+    /// Records a failure and sends it to the displays.
     pub fn fail(&mut self, failure: Failure) -> Result<()> {
         let configuration = &self.record().header.plan.configurations[failure.configuration];
         let (label, is_row) = (configuration.label.clone(), configuration.role.is_none());

@@ -30,7 +30,7 @@ pub struct Settings {
     pub debug: bool,
     /// The user's environment variables that engines get beside the usual ones.
     pub passed: PassedVariables,
-    /// The number of the keeper process. Without a keeper, the end of a run does not end this program's descendants.
+    /// The process id of the keeper. Without a keeper, the end of a run does not end this program's descendants.
     pub keeper: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Purpose {
     Block(u32),
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
     OneShot(u32),
-    /// An output check, or the search for dependent prompts. No sample comes from such a launch.
+    /// An output check, the search for dependent prompts, or the costs of dtypes. No sample comes from such a launch.
     OutputCheck,
 }
 
@@ -189,8 +189,8 @@ pub fn load_request(configuration: &Configuration, model: &str) -> Load {
     }
 }
 
-/// Load options in which the user's relative paths are absolute, because an engine runs in a folder of its own. A text is such a
-/// path if it begins with `./` or `../`, or if it names an existing file or folder and has a `/` or an extension.
+/// Load options in which the user's relative paths are absolute, because an engine runs in a folder of its own. A text counts
+/// as a path if it begins with `./` or `../`, or if it names an existing file or folder and has a `/` or an extension.
 fn with_absolute_paths(
     options: &Map<String, Value>,
     absolute: &dyn Fn(&Path) -> Option<PathBuf>,
@@ -209,7 +209,8 @@ fn with_absolute_paths(
         .collect()
 }
 
-/// Environment variables whose relative paths begin at the user's folder, not at the engine's: single paths, and lists of them.
+/// The environment variables with relative paths, made absolute, because the paths begin at the user's folder and not at the
+/// engine's. Some variables have one path, some have a list of paths.
 fn variables_with_absolute_paths() -> Vec<(String, OsString)> {
     const LISTS: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
     let is_path = |name: &str| name == paths::HOME_VARIABLE || name.starts_with(paths::PYTHON_VARIABLE);

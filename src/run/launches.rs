@@ -33,7 +33,8 @@ pub(super) struct Launches<'a> {
     minimal: BTreeSet<usize>,
     /// Configurations that have answered `hello` in this run.
     answered_hello: BTreeSet<usize>,
-    /// Configurations whose last launch did not answer `hello`. The first time, a slow disk may be the cause.
+    /// Configurations whose last launch did not answer `hello`. The first time, a slow disk may be the cause, so the engine is
+    /// started once more.
     missed_hello: BTreeSet<usize>,
     /// The number of processes so far. It is part of the mark of each process, by which leftover processes are found.
     process_count: u32,

@@ -48,8 +48,8 @@ fn gpus_to_probe(plan: &Plan) -> Vec<u32> {
     comparable.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The settings of the CPU's probe. `None` if no engine on the CPU has a model whose size is known and that is too large for
-/// caches, so that no limit applies.
+/// The settings of the CPU's probe. `None` if no limit applies: no engine on the CPU has a model that is known to be too large
+/// for the caches.
 fn settings(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<ProbeSettings> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let threads: BTreeSet<u32> =

@@ -25,7 +25,7 @@ use crate::run::process::{Cause, LaunchError};
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
 const MAX_TIME: Duration = Duration::from_secs(120);
-/// The different tokens of further samples are counted until the check has taken this long.
+/// The tokens of further samples that differ from the verifier's are counted until the check has taken this long.
 const FURTHER_TIME: Duration = Duration::from_secs(5);
 /// An id with a higher log-probability is likelier than all other ids together. The value is ln(1/2), raised for rounding.
 const MAJORITY_LOGPROB: f64 = -0.69;
@@ -143,7 +143,7 @@ impl OutputChecks<'_, '_> {
                     Ok(answers) => {
                         answers_by_request.insert(request.clone(), answers);
                     }
-                    // Without the different tokens of further samples, the check is complete.
+                    // The check is complete without further samples.
                     Err(cause) if unverified.is_further() && cause.engine_survives() => break,
                     Err(cause) if cause.engine_survives() && !is_invalid_answer(&cause) => {
                         left_out += 1;
@@ -267,7 +267,7 @@ fn check_duration(extent: &Extent, ran: Duration) -> Duration {
 /// The verifier's answers about one output.
 #[derive(Default)]
 struct Answers {
-    /// About some tokens, the most important ones.
+    /// The answers about the most important tokens.
     tokens: Vec<ReferenceToken>,
     /// All tokens of the output that are not the verifier's. `None` if the verifier does not give its likeliest tokens, or if the
     /// output does not fit its context.

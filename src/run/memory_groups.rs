@@ -74,7 +74,8 @@ pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     ))
 }
 
-/// Memory groups. In their order, the members join the first group in which they fit, or begin a new one.
+/// Divides members into memory groups. One after the other, each member joins the first group in which it fits, or begins a new
+/// one.
 pub fn memory_groups(members: &[Member], available_bytes: u64) -> Vec<Vec<usize>> {
     let usable = (available_bytes as f64 * (1.0 - FREE_SHARE)) as u64;
     let mut groups: Vec<Vec<Member>> = Vec::new();
@@ -100,7 +101,7 @@ pub(super) struct Slot {
     pub launched: Option<Launched>,
 }
 
-/// The members of one group: all resident, one running.
+/// The members of one group. All are resident, and at most one is running.
 #[derive(Default)]
 pub(super) struct MemoryGroup {
     pub slots: Vec<Slot>,

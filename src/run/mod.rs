@@ -104,8 +104,8 @@ pub async fn run(
     Ok(end)
 }
 
-/// Carries out the output check before the blocks, the blocks, and the output check after them. `quiet` is set once the
-/// machine's counters are read.
+/// Carries out the preparations, the output check before the blocks, the blocks, and the output check after them. `quiet` is set
+/// as soon as the machine's counters are read.
 async fn measure<'a>(
     plan: &'a Plan,
     journal: &mut Journal<'a>,
@@ -135,7 +135,8 @@ async fn measure<'a>(
     OutputChecks { plan, journal, launches, requests, budget_ends }.verify_measured_tokens(schedule).await
 }
 
-/// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.
+/// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang, so
+/// another thread does it.
 async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietCheck> {
     let engines = planned_engines(plan);
     let probe = move || {
@@ -148,8 +149,8 @@ async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietChec
     Ok(quiet)
 }
 
-/// Records a row for each configuration that cannot start or has no prompts, and a failure for each case whose requests do not
-/// fit the context.
+/// Records a failure for each configuration that cannot start or has no prompts, and for each case whose requests do not fit the
+/// context.
 async fn record_unavailable(
     plan: &Plan,
     journal: &mut Journal<'_>,
@@ -213,7 +214,7 @@ fn warn_about_fixed_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
     if has_user_prompt { journal.warn(None, message.into()) } else { Ok(()) }
 }
 
-/// Records the current cost of a request to the null engine. A failure is only a warning.
+/// Records the current cost of a request to the null engine. If that fails, the run goes on with a warning.
 async fn record_overhead(plan: &Plan, journal: &mut Journal<'_>, schedule: &Schedule<'_>) -> Result<()> {
     if !(0..plan.configurations.len()).any(|configuration| schedule.has_open_cases(configuration)) {
         return Ok(());

@@ -18,8 +18,8 @@ use crate::record::CoreLockState;
 
 /// A process that disturbs a turn uses at least this share of one core during the turn.
 const MIN_SHARE: f64 = 0.1;
-/// A process disturbs only once its CPU time, over all turns with at least `MIN_SHARE`, reaches this. Programs that only begin
-/// and end use less.
+/// The least CPU time of a process that counts as disturbing, summed over the turns in which it used `MIN_SHARE` or more. A
+/// program that begins and soon ends uses less.
 const MIN_CPU_TIME: Duration = Duration::from_millis(100);
 /// The most processes that are named. A build starts hundreds.
 const MAX_NAMED: usize = 5;
@@ -27,7 +27,7 @@ const MAX_NAMED: usize = 5;
 /// The processes that started during the run, and their CPU time in the turns of engines that they do not belong to.
 #[derive(Default)]
 pub(super) struct OtherProcesses {
-    /// False where the user lets other runs use the cores: their engines would disturb every turn.
+    /// False if other runs may use the cores, because their engines would disturb every turn.
     observes: bool,
     /// The processes that ran before the run.
     earlier: Arc<BTreeSet<u32>>,

@@ -229,7 +229,7 @@ async fn wait(run: &str) -> Result<Timing> {
 }
 
 /// Starts and loads the null engine, which is a subcommand of this program. `launch` is a name that is used once in the run.
-/// Gives also the nanoseconds from the start of the process to `loaded`.
+/// Also returns the nanoseconds from the start of the process to `loaded`.
 async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Conversation, u64)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let launching = Launching {

@@ -49,7 +49,8 @@ pub fn row_groups(
 }
 
 /// The configurations of the next block; empty if the time that is `left` is too short for a block. `missing` is the number of
-/// wanted blocks that are still to be measured. These blocks may have fewer rounds. A further block must be complete.
+/// wanted blocks that are still to be measured. These blocks may have fewer rounds. If none is missing, a further block must have
+/// all rounds.
 pub fn participants(row_groups: &[RowGroup], missing: u32, left: Duration) -> Vec<usize> {
     if left.is_zero() {
         return Vec::new();

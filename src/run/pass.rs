@@ -19,19 +19,19 @@ use crate::run::process::{LaunchError, Stage};
 
 /// A case with longer requests has no pass. The memory of such a case is known from the samples.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
-/// With a budget, that time is at most the budget divided by this.
+/// With a budget, `MAX_REQUEST_TIME` is reduced to the budget divided by this.
 const MAX_REQUEST_DIVISOR: u32 = 60;
 /// Requests are repeated for this time while energy and GPUs are sampled. It is long enough for a mean power and a mean
 /// utilisation.
 const PASS_TIME: Duration = Duration::from_millis(3000);
-/// With a budget, that time is at most the budget divided by this.
+/// With a budget, `PASS_TIME` is reduced to the budget divided by this.
 const BUDGET_DIVISOR: u32 = 200;
 /// The time during which idle energy is counted.
 const IDLE_TIME: Duration = Duration::from_millis(1500);
 /// The number of one-token requests, of which the shortest counts.
 const ONE_TOKEN_REQUESTS: usize = 3;
-/// The index of a request in a pass is this offset plus the number of earlier requests of the launch. It is above the index of
-/// any sample, so that no prompt repeats.
+/// The index of a request in a pass is this offset plus the number of earlier requests of the launch. It is above the
+/// indices of all samples, so that no prompt repeats.
 const INDEX_OFFSET: u32 = 1 << 24;
 
 /// Counts the machine's energy while no engine runs. Without counters there is no wait.

@@ -31,7 +31,8 @@ pub struct AnswersFile {
     pub continued: Vec<u32>,
 }
 
-/// The reference answers in the model's folder, if they belong to these requests and, as far as identities are known, weights.
+/// The reference answers in the model's folder, if they belong to these requests and these weights. An unknown identity of
+/// weights counts as equal.
 pub fn find(model: &Model, held_out: &HeldOut) -> Option<ReferenceAnswers> {
     let folder = Path::new(&model.path);
     let answers = [FILE_NAME, OLD_FILE_NAME].iter().find_map(|name| read(&folder.join(name)).ok())?;

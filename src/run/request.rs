@@ -137,7 +137,7 @@ impl<'a> Requests<'a> {
         self.prompts(path).with_context(|| format!("no prompts for `{path}`"))
     }
 
-    /// Sends the request of this key, and verifies its answer. Gives the ids of the prompts too.
+    /// Sends the request of this key, and verifies its answer. Also returns the ids of the prompts.
     pub async fn send(
         &self,
         launched: &mut Launched,

@@ -23,7 +23,7 @@ pub(super) struct Schedule<'a> {
     plan: &'a Plan,
     began: Instant,
     pub time_budget: TimeBudget,
-    /// Cases that get no more requests, because they or their row failed.
+    /// Cases that get no more requests: they or their configuration failed, or the row of a twin failed.
     failed: BTreeSet<usize>,
     /// Workloads that get no more blocks, by label.
     closed: BTreeSet<String>,
@@ -178,8 +178,8 @@ impl<'a> Schedule<'a> {
         let target = format!("±{} %", (1e8 * self.plan.extent.target).round() / 1e6);
         let next = INTERIM_ANALYSES.into_iter().find(|&analysis| analysis > blocks).unwrap_or(blocks);
         let why = match closed {
-            None => format!("goes on until block {next}: an interval of a ratio is wider than {target}"),
-            Some(StoppedBy::Width) => format!("ends: every interval of a ratio is within {target}"),
+            None => format!("goes on until block {next}: an interval is wider than {target}"),
+            Some(StoppedBy::Width) => format!("ends: every interval is within {target}"),
             Some(StoppedBy::LastAnalysis) => {
                 format!("ends: the last interim analysis; an interval is wider than {target}")
             }
@@ -258,12 +258,12 @@ impl<'a> Schedule<'a> {
         journal.fail(failure)
     }
 
-    /// Sends no more requests of a case. This records no failure.
+    /// Ends a case: it gets no more requests. This records no failure.
     pub fn end_case(&mut self, case: usize) {
         self.failed.insert(case);
     }
 
-    /// Sends no more requests to a configuration, such as the twin of a failed one. This records no failure.
+    /// Ends all cases of a configuration, for example of the twin of a failed one. This records no failure.
     pub fn end_cases_of(&mut self, configuration: usize) {
         self.failed.extend(self.plan.cases_of(configuration));
     }
@@ -327,7 +327,7 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// The suggested budget divided by one that was too short by an unknown time.
+/// If a budget was too short by an unknown time, a hint proposes this multiple of it.
 pub(super) const LONGER: u32 = 4;
 
 /// A budget as a user gives it: `1m30s`.

@@ -1,4 +1,5 @@
-//! The unverified samples of a run, and which of their tokens the verifier checks. This file does no input or output.
+//! Selects the unverified samples of a run, and the tokens of these samples that the verifier checks. This file does no input or
+//! output.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -7,17 +8,19 @@ use crate::plan::{Model, Role};
 use crate::record::{RunRecord, Sample};
 use stats::Random;
 
-/// The maximum number of samples of each configuration that are checked in full, unless it has more workloads.
+/// The maximum number of samples of each configuration that are checked at `MAX_POSITIONS` positions. If the configuration has
+/// more workloads, one sample of each is checked in this way.
 const MAX_SAMPLES: usize = 4;
-/// The maximum number of checked positions of each sample that is checked in full.
+/// The maximum number of checked positions of each of these samples.
 const MAX_POSITIONS: usize = 8;
 /// The maximum number of checked positions of the last sample of each workload in each block. These samples find output
 /// that becomes wrong late in a launch. Three positions are enough, because such output is wrong from its first token on or at
 /// its least likely ones.
 const MAX_POSITIONS_OF_LAST: usize = 3;
-/// The maximum number of further samples of each configuration, of which only the different tokens are counted.
+/// The maximum number of further samples of each configuration. Of these, only the tokens that differ from the verifier's are
+/// counted.
 const MAX_FURTHER_SAMPLES: usize = 64;
-/// Outputs with fewer tokens count few positions for the time of their prompts.
+/// Outputs with fewer tokens are no further samples, because their prompts would take long and check few positions.
 const MIN_FURTHER_TOKENS: usize = 8;
 /// The number of positions that are chosen because their tokens are the least likely ones to the verifier.
 const LEAST_LIKELY_POSITIONS: usize = 3;
@@ -35,7 +38,7 @@ pub struct UnverifiedSample {
 }
 
 impl UnverifiedSample {
-    /// Whether only the different tokens of this sample are counted, if time remains.
+    /// Whether this is a further sample: only its tokens that differ from the verifier's are counted, if time remains.
     pub fn is_further(&self) -> bool {
         self.max_positions == 0
     }
@@ -115,7 +118,7 @@ fn all_unverified(
     by_configuration
 }
 
-/// The ids of the sequence of a sample that is checked.
+/// The ids of the sample's checked sequence. `None` if the sample has no ids, or if they were drawn with a temperature.
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
     let workload = &record.header.plan.cases[sample.case].workload;
     let sequence = sample.iteration.sequences.get(record.checked_sequence(sample))?;
@@ -136,9 +139,10 @@ fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
 }
 
 /// Groups of samples. A group has at most one sample of every workload, long outputs first. The first group has the last sample
-/// of each workload; the next groups have random samples, from as many blocks as possible. So the check finds output that
-/// becomes wrong during the run. The other groups have the last sample of each workload in each block, the latest block first. So
-/// the check finds output that becomes wrong after some number of requests, which not every block may reach.
+/// of each workload, or one with a differing answer to a dependent prompt; the next groups have random samples, from as many
+/// blocks as possible. So the check finds output that becomes wrong during the run. The other groups have the last sample of each
+/// workload in each block, the latest block first. So the check finds output that becomes wrong after some number of requests,
+/// which not every block may reach.
 fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<Vec<UnverifiedSample>> {
     let sample = |unverified: &UnverifiedSample| &record.samples[unverified.sample];
     let mut by_case: BTreeMap<usize, Vec<UnverifiedSample>> = BTreeMap::new();
@@ -159,7 +163,8 @@ fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<
         }
     }
     let orders = cases.into_iter().map(|(_, mut unverified_samples)| {
-        // Such an answer shows that the engine computes only a part of each prompt, also if the time is short.
+        // A differing answer to a dependent prompt comes first, because it shows that the engine reads only a part of each
+        // prompt. So this is found even if the time is short.
         let dependent = unverified_samples.iter().rposition(|it| differs_from_stored_token(sample(it)));
         let last =
             dependent.map(|index| unverified_samples.remove(index)).or_else(|| unverified_samples.pop());

@@ -1,5 +1,6 @@
 //! The end of a case's warm-up. The user may set the number of requests. Otherwise, warm-up ends after as many requests as an
-//! earlier launch needed, when three windows in a row, of three requests each, have similar medians, or after a time limit.
+//! earlier launch needed, when three windows in a row, of three requests each, have similar medians, or after a time limit,
+//! whichever comes first.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ pub const MIN_STEADY_REQUESTS: u32 = (WINDOWS * WINDOW_REQUESTS) as u32;
 /// The largest allowed ratio between the medians of the windows.
 const MAX_RATIO: f64 = 1.1;
 
-/// The number of warm-up requests in most launches of a case, if each takes `request_time`. Only the first launch makes more:
-/// nine or more, unless its time ends earlier.
+/// The usual number of warm-up requests of a case in a launch, if each takes `request_time`. The first launch makes nine or more,
+/// unless its time ends earlier.
 pub fn usual_requests(requested: Option<u32>, request_time: Duration) -> u32 {
     requested.unwrap_or_else(|| {
         // The request that is running at the end of the time is the last one.

@@ -55,7 +55,7 @@ pub fn decide(comparisons: &[Undecided]) -> Vec<Decision> {
 }
 
 impl Undecided {
-    /// The interval that carries a verdict.
+    /// The interval that carries a verdict; `None` if there can be no verdict.
     pub fn verdict_interval(&self) -> Option<Interval> {
         self.evidence.interval_of_enough_blocks().filter(|_| self.interleaved)
     }

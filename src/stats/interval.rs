@@ -130,7 +130,7 @@ pub enum Evidence {
     WithinLaunch { estimate: f64, low: f64, high: f64 },
     /// Three or four blocks: a wide interval that assumes normality, without a verdict.
     Tentative(Interval),
-    /// Five blocks or more: an interval with a verdict.
+    /// Five blocks or more: an interval that carries a verdict if the rounds were interleaved.
     Firm(Interval),
 }
 

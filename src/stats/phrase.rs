@@ -159,7 +159,7 @@ pub fn times(ratio: f64, kind: MetricKind) -> String {
 
 /// A ratio for the cell of a table, with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
 pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
-    // A ratio that is printed as 1.00 has no such word.
+    // A ratio that is printed as 1.00 has no direction, so it gets no word such as `slower`.
     let is_inverse = ratio.recip() >= 1.005;
     let ratio_of = |ratio: f64| if is_inverse { ratio.recip() } else { ratio };
     let write = |ratio: f64| match ratio_of(ratio) {
@@ -347,7 +347,7 @@ fn is_zero(text: &str) -> bool {
     !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte))
 }
 
-/// The smallest difference that counts.
+/// The smallest difference that counts, in words.
 fn smallest_difference(thresholds: VerdictThresholds) -> String {
     size(thresholds.difference())
 }
@@ -358,7 +358,7 @@ pub fn size(log_ratio: f64) -> String {
     if share <= 1.0 {
         return format!("{} %", percent_rounded_up(share));
     }
-    // `percent_rounded_up` multiplies by a hundred.
+    // `percent_rounded_up` multiplies by a hundred, so the factor is divided before.
     let factor = (1.0 + share).min(MAX_MULTIPLE);
     format!("a factor of {}", percent_rounded_up(factor / 100.0))
 }

@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// For simulations.
+/// For simulations and invented records.
 impl Random {
     /// A number above 0 and up to 1, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {

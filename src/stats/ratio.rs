@@ -60,7 +60,7 @@ impl Ratios {
         &self.blocks
     }
 
-    /// The smallest and the largest log ratio of any round.
+    /// The smallest and the largest log ratio of all rounds.
     pub fn extremes(&self) -> (f64, f64) {
         range(&self.rounds)
     }

@@ -50,7 +50,7 @@ fn a_verbose_run_explains_its_interim_analyses() {
         command.arg("-e").arg(scratch.engine(name, ""));
     }
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
-    let decision = "  decode: after 5 blocks: ends: every interval of a ratio is within ±99 %\n";
+    let decision = "  decode: after 5 blocks: ends: every interval is within ±99 %\n";
     outcome.assert_stderr(&[decision]);
     assert_eq!(outcome.stderr.matches("decode: after ").count(), 1, "{outcome:?}");
 }

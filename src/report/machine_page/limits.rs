@@ -1,5 +1,5 @@
 //! The limits of a machine as two small tables: memory by threads and streams, arithmetic by units and
-//! threads. Each GPU has a line. A stream is one of the separate ranges that each thread reads at once.
+//! threads. Each GPU has a line. A thread reads several ranges of memory at once; each range is a stream.
 
 use std::collections::BTreeSet;
 

@@ -16,7 +16,7 @@ const MIN_DRIFT_SHARE: f64 = 0.1;
 /// A drift has a Kendall's tau above this, or below its negative, between the number of a block and the block's level: the median
 /// of `costs`. Over five blocks, one row in sixty has such a tau by chance; over eight, one in 576.
 const MIN_DRIFT_TAU: f64 = 0.8;
-/// The least share of outliers in a row that gets a note, and the least number.
+/// A row gets a note if at least this share of its values, and at least this number of them, are outliers.
 const MIN_OUTLIER_SHARE: f64 = 0.05;
 const MIN_OUTLIERS: usize = 3;
 
@@ -30,8 +30,8 @@ pub fn drifting(data: &RunData, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
     drifting.collect()
 }
 
-/// Notes about rows that drift. If most rows drift in one direction, a single note about these replaces all
-/// others.
+/// Notes about rows that drift. If most rows, and at least two, drift in one direction, one note about them replaces the notes
+/// about single rows.
 pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
     let validity = match data.plan.order {
         Order::Interleaved => {
@@ -108,7 +108,8 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
     unsteady.collect()
 }
 
-/// Notes about outliers within a launch. All results include them. A slow first request has its own note.
+/// Notes about outliers within a launch. All results include them. A row with a slow first request is left out, because it has
+/// a note about this request.
 pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let measured = rows.iter().filter(|(_, row)| row.failure.is_none());
     let more = data.more_blocks();
@@ -130,8 +131,8 @@ pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     many.collect()
 }
 
-/// The number of outliers among the deviations of all values from the median of their own launch, because launches may
-/// differ in level. The median itself is left out: its deviation of zero would make the others look large.
+/// Counts the outliers among the deviations from the median of each launch, because launches may differ in level. A value that
+/// equals this median is left out: its deviation of zero would make the other deviations look large.
 fn count_outliers(launches: &[Vec<f64>]) -> usize {
     let deviations = launches.iter().flat_map(|values| {
         let level = median(values).unwrap_or(1.0);
@@ -144,13 +145,14 @@ fn row_name(row: &Row) -> String {
     format!("`{}` `{}`", row.engine.label, row.case.label)
 }
 
-/// Twice the largest number of warm-up requests of this row.
+/// Twice the largest number of warm-up requests of this row, and at least four.
 fn longer_warm_up(row: &Row) -> u32 {
     let requests = row.warm_ups.iter().map(|warm_up| warm_up.requests).chain(row.case.warmup);
     requests.max().unwrap_or(0).max(2).saturating_mul(2)
 }
 
-/// The block of each launch and the costs of its requests, in order. A higher cost is worse, for every metric.
+/// For each launch, its block and the costs of its requests, in order. The cost is the value of the metric, or its inverse if a
+/// higher value is better. So a higher cost is worse for every metric.
 fn costs(data: &RunData, case: usize, metric: &Metric) -> impl Iterator<Item = (u32, Vec<f64>)> + use<> {
     let better = metric.better;
     let cost = move |value: f64| if better == Better::Lower { value } else { 1.0 / value };

@@ -27,7 +27,7 @@ fn quiet_run() -> RunRecord {
     measured(&decoding(&["patient-original", "beacon", "reed"]), &[ORIGINAL, BEACON, REED])
 }
 
-/// The one note of a record. It fits a narrow terminal.
+/// Returns the only note of a record, and checks that the report fits a narrow terminal.
 fn only_note(record: &RunRecord) -> String {
     let text = rendered(record, "table", 80);
     assert_fits(&text, 80);

@@ -7,7 +7,8 @@ use crate::plan::Verification;
 use crate::record::RunRecord;
 use crate::record::specimen::{BEACON, ORIGINAL, REED};
 
-/// The verifier, an engine whose log-probabilities deviate by this many nats, and one that could not be checked.
+/// A record of three engines: the verifier, an engine whose log-probabilities deviate by this many nats, and an engine that could
+/// not be checked.
 fn record_with_deviation(deviation: f64) -> RunRecord {
     let mut record = measured(&["patient-original", "beacon", "reed"], &[ORIGINAL, BEACON, REED]);
     set_dtypes(&mut record, VERIFIER, "f32", "f32");

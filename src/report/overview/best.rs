@@ -9,10 +9,11 @@ use crate::report::tone::Tone;
 use crate::text::shorten_start;
 use stats::Verdict;
 
-/// The cell of the best engine against the reference, if it is the reference.
+/// The cell in the column of the reference, if the best engine is the reference.
 const IS_REFERENCE: &str = "is the reference";
 
-/// A line for each scenario and model in which some comparison has a verdict: of several prompt lengths, the longest one.
+/// A line for each scenario and model. Of several workloads of a scenario, the last one counts, for example the longest prompt. A
+/// line without a verdict is left out.
 pub fn table(overview: &Overview) -> Option<Table> {
     let lines: Vec<Line> = shown_rankings(overview).filter_map(|it| line(overview, it)).collect();
     if lines.is_empty() {
@@ -28,7 +29,7 @@ pub fn table(overview: &Overview) -> Option<Table> {
         Column { overflow: Overflow::Stacked, ..text(format!("against {reference}"), Keep::Always) },
     ];
     let mut table = Table { columns, lines, gap: 3, ..Table::default() };
-    // Without a next best, or where the reference is always the best or the next best, a column says nothing.
+    // A column says nothing if there is no next best, or if the reference is always the best or the next best.
     for index in [4, 3] {
         if table.lines.iter().all(|line| line.cells[index].is_empty() || line.cells[index] == IS_REFERENCE) {
             table.columns.remove(index);
@@ -57,7 +58,8 @@ fn shown_rankings<'a, 'b>(overview: &'b Overview<'a>) -> impl Iterator<Item = &'
 fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     let report = overview.report;
     let (mut best, mut next) = (ranking.best()?, ranking.next_best());
-    // The order of medians may contradict a verdict, which is computed from paired rounds. The verdict is right.
+    // Rows are ranked by medians, and a verdict is computed from paired rounds. If they contradict each other, the verdict
+    // counts.
     if let Some(second) = next
         && ranking::compared(report, best, second).and_then(|it| it.verdict()) == Some(Verdict::Slower)
     {
@@ -102,7 +104,8 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     ]))
 }
 
-/// A row against its reference. The reference may be unverified, but its output must not be wrong.
+/// The comparison of a row with its reference. The reference may be unverified. If one of the two is wrong, there is no
+/// comparison.
 fn against_reference<'a>(overview: &Overview<'a>, row: &Row) -> Option<Compared<'a>> {
     if row.is_reference() {
         return None;
@@ -130,8 +133,8 @@ fn toned(compared: &Compared, text: &str) -> String {
     }
 }
 
-/// Comparisons between configurations of one engine, which differ in threads, dtype or preset: each with the first one. A
-/// comparison with the reference is left out, because the table has it.
+/// Compares, in the primary workload, each ranked configuration with the first one of the same engine, which has for example
+/// other threads, another dtype or another preset. A comparison with the reference is left out, because the table has it.
 pub fn variants(overview: &Overview) -> Vec<String> {
     let (report, Some(primary)) = (overview.report, overview.primary) else { return Vec::new() };
     let mut lines = Vec::new();

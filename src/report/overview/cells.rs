@@ -8,7 +8,8 @@ use crate::text::significant_digits;
 
 /// An interval whose half width is a larger share of its ratio supports two digits of the ratio, not three.
 const MAX_SHARE_OF_THREE_DIGITS: f64 = 0.005;
-/// For a ratio below 1: the smallest inverse that needs only two digits (`1.4x slower`).
+/// The smallest inverse of a ratio below 1 that is written with two digits (`1.4x slower`). Smaller inverses have the digits that
+/// the interval supports.
 const MIN_WITH_TWO_DIGITS: f64 = 1.1;
 
 /// The scale of a unit, which is the same in every record.
@@ -25,13 +26,14 @@ pub fn number_with_unit(value: f64, unit: Unit) -> String {
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
-/// A speed-up with the digits that its interval supports: `59x`, `1.2x slower`. `kind` gives the word for a ratio below 1.
+/// A speed-up with the digits that its interval supports: `59x`. A ratio below 1 is written as its inverse with a word that
+/// depends on `kind`, and with two digits unless the difference is small: `1.2x slower`.
 pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
     let digits = digits(ratio, bounds);
     // Two digits keep the column of ratios narrow. Small differences need more.
     let of_inverse = if ratio.recip() < MIN_WITH_TWO_DIGITS { digits } else { 2 };
     let inverse = significant_digits(ratio.recip(), of_inverse);
-    // A ratio that is printed as 1.0 has no such word.
+    // A ratio that is printed as 1.0 or 1.00 has no direction, so it gets no word.
     let is_one = inverse.trim_end_matches(['0', '.']) == "1";
     match ratio < 1.0 {
         true if is_one => format!("{inverse}x"),
@@ -64,7 +66,7 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
     let Some(value) = compared.ratio() else { return "n/a".into() };
     let bounds = compared.bounds();
     let verdict = compared.verdict();
-    // The interval of an inconclusive ratio may have 1 in it, so the ratio has no direction.
+    // The interval of an inconclusive ratio may contain 1, so the ratio has no direction and is not inverted.
     let is_inverse = value < 1.0 && matches!(verdict, Some(Verdict::Faster | Verdict::Slower));
     let interval =
         bounds.map_or_else(String::new, |bounds| format!(" {}", interval(value, bounds, is_inverse)));

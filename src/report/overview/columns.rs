@@ -19,13 +19,13 @@ pub const NO_VERDICT: &str = "?";
 /// The status of an output whose check continues after the last block.
 pub const NOT_YET_CHECKED: &str = "later";
 const MAX_WORD_WIDTH: usize = 14;
-/// The largest width of the reason why a case has no value.
+/// The largest width of the word for the failure of a case.
 const MAX_FAILURE_WIDTH: usize = 12;
 
 type Statistic = fn(&Summary) -> f64;
 
-/// A column of values. `value` gives the number of a configuration. `cell` writes it, with a mark where it depends on few
-/// samples.
+/// A column of values. `value` gives the number of a configuration. `cell` writes it, and marks a 99th percentile of too few
+/// values with `~`.
 struct ValueColumn<'a> {
     title: String,
     metric: &'static Metric,
@@ -291,18 +291,19 @@ fn contradicted_mark(row: &Row) -> &'static str {
     if row.contradicted { CONTRADICTED } else { "" }
 }
 
-/// The name for `--sort` that is no column of values.
+/// The only argument of `--sort` that names no column of values.
 pub const BY_ENGINE: &str = "engine";
 
-/// Sorts all rows by `engine`; or by the column with this workload, scenario, metric or title, best first, and rows without a
-/// rank last. Returns whether the table has such a column.
+/// Sorts the configurations by their label if `name` is `engine`. Otherwise sorts them by the column of values with this
+/// workload, scenario, metric or title: the best first, and those without a rank last. Returns whether the table has such a
+/// column.
 pub fn sort(overview: &mut Overview, name: &str) -> bool {
     if name == BY_ENGINE {
         overview.configurations.sort_by(|a, b| a.engine.label.cmp(&b.engine.label));
         return true;
     }
     let columns = value_columns(overview);
-    // The ratios with the reference have the order of their workload.
+    // The column `decode vs ref` is sorted by the values of `decode`.
     let name = name.strip_suffix("vs ref").map_or(name, str::trim_end);
     let is_workload = |column: &ValueColumn| {
         let is_named = |label: &str| label == name || scenario_of(overview, label) == Some(name);
@@ -310,7 +311,7 @@ pub fn sort(overview: &mut Overview, name: &str) -> bool {
     };
     // Of several prompt lengths of a scenario, the last one counts.
     let by_workload = columns.iter().rev().find(|column| is_workload(column));
-    // As in the head of the table: `TTFT @512` or `TTFT@512`, `ITL p99`, or `TTFT` for the last of these columns.
+    // A title as in the head of the table, `TTFT @512` or `TTFT@512`; or its first word, `TTFT`, for the last such column.
     let without_spaces = |text: &str| text.to_lowercase().split_whitespace().collect::<String>();
     let wanted = without_spaces(name);
     let has_title = |column: &&ValueColumn| {

@@ -9,15 +9,16 @@ use crate::text::shorten_start;
 /// The largest width of an engine's label, in columns.
 pub const MAX_LABEL_WIDTH: usize = 28;
 
-/// The order of the rows without a rank: the less a reader can rely on a row, the lower it stands.
-const ORDER: [Unranked; 5] =
-    [Unranked::Contradicted, Unranked::Unverified, Unranked::Wrong, Unranked::NoValue, Unranked::Failed];
+/// The order of the rows without a rank in the primary workload: the less a reader can rely on a row, the lower it stands. Rows
+/// with wrong output are not in this list, because `ordered` puts them below all of these.
+const ORDER: [Unranked; 4] =
+    [Unranked::Contradicted, Unranked::Unverified, Unranked::NoValue, Unranked::Failed];
 
 /// The configurations of a report in the order of the table.
 pub struct Overview<'a> {
     pub report: &'a Report,
     pub rankings: Vec<Ranking<'a>>,
-    /// The labels of the workloads, the most important last.
+    /// The labels of the workloads, in rising importance.
     pub workloads: Vec<&'a str>,
     /// The workload that orders the rows and has the column of ratios.
     pub primary: Option<&'a str>,
@@ -59,7 +60,8 @@ impl<'a> Overview<'a> {
         overview
     }
 
-    /// All configurations: by model, then by rank in the primary workload, then without rank, then without results.
+    /// All configurations. For each model: those with a rank in the primary workload, then those without a rank. After all
+    /// models: those without a value in this workload, then those with wrong output, then those without results.
     fn ordered(&self) -> Vec<Configuration<'a>> {
         let mut ordered: Vec<Configuration> = Vec::new();
         let failure_of = |engine: &Engine| {
@@ -104,7 +106,8 @@ impl<'a> Overview<'a> {
         ordered
     }
 
-    /// The title of a workload's columns: `TTFT @512` where the scenario has several lengths.
+    /// The title of a workload's columns: the metric, and after `@` the values of axes in the workload's label: `TTFT @512`. If
+    /// two scenarios have the metric, the label itself is a part of the title or the whole title.
     pub fn title(&self, workload: &str) -> String {
         let row = self.report.rows.iter().find(|row| row.case.label == workload);
         let Some((row, metric)) = row.and_then(|row| Some((row, row.case.headline?))) else {
@@ -118,9 +121,9 @@ impl<'a> Overview<'a> {
             other.case.scenario != row.case.scenario
                 && other.case.headline.is_some_and(|it| it.id == metric.id)
         };
-        let has_values = workload.len() > row.case.scenario.len();
-        if has_values && self.report.rows.iter().any(|other| is_of_another(&other)) {
-            // Two scenarios have this metric, so the metric does not name the column.
+        let names_axis_values = workload.len() > row.case.scenario.len();
+        if names_axis_values && self.report.rows.iter().any(|other| is_of_another(&other)) {
+            // Two scenarios have this metric, so the metric does not say which column this is.
             return workload.to_string();
         }
         let suffix = match workload.strip_prefix(row.case.scenario.as_str()).map(str::trim) {
@@ -132,8 +135,8 @@ impl<'a> Overview<'a> {
     }
 }
 
-/// The labels of all workloads, the most important last. Scenarios of a launch come first, because requests to a warm engine
-/// matter more. The others are in the order of SCENARIOS.
+/// The labels of all workloads in rising importance: first those that measure the launch, then those of a warm engine. Both parts
+/// are in the order of SCENARIOS.
 fn workloads(report: &Report) -> Vec<&str> {
     let position = |scenario: &str| {
         let at = SCENARIOS.iter().position(|it| it.name == scenario);

@@ -22,8 +22,8 @@ use configurations::Overview;
 /// The largest width of a text in the title line, in columns.
 const MAX_TITLE_WORD: usize = 40;
 
-/// The parts of the default report. The last one names the next commands; the parts that the user requests come before it.
-/// `saved` is the path of the record, if there is one.
+/// The parts of the default report. The second value names the next commands. It is separate, because the parts that the user
+/// requests, such as `--resources`, come before it. `saved` is the path of the record, if there is one.
 pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Section>, Option<Section>) {
     let mut overview = Overview::of(report);
     let missing_sort = view.sort.clone().filter(|name| !columns::sort(&mut overview, name));

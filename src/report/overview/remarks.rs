@@ -24,18 +24,17 @@ use crate::text::{plural, shorten_at_word, width};
 
 /// The most warnings above the table; the full report has all.
 const MAX_WARNINGS: usize = 4;
-/// Two lines of a usual terminal.
+/// In columns: two lines of a usual terminal.
 const MAX_WARNING_WIDTH: usize = 190;
 const HINT: &str = "; hint: ";
 /// The most failures above the table, and the most hints below it.
 const MAX_FAILURES: usize = 3;
 const ALL_HINT: &str = "`orchestrate report --full`";
 
-/// Everything that the reader must know before using the results.
-/// `saved` is the path of the record, if there is one.
+/// The lines above the table: the first warnings, which the reader must know before using the results, and the comparisons
+/// between variants of one engine. `saved` is the path of the record, if there is one.
 pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&str>) -> Vec<String> {
     let report = overview.report;
-    // This warning is about the command line.
     let missing_sort = missing_sort.map(|name| format!("--sort {name}: the table has no such column"));
     let mut warnings: Vec<String> = missing_sort.into_iter().collect();
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
@@ -109,13 +108,14 @@ fn failures(overview: &Overview) -> Vec<String> {
     lines.chain((more > 0).then(|| format!("{}: {ALL_HINT}", plural(more, "more failure")))).collect()
 }
 
-/// `; hint: ...`: the first hint, which can be pasted.
+/// `; hint: ...`, with the first line of the hint, which can be pasted.
 fn hint(failure: &FailureSummary) -> String {
     let first = failure.hint.as_ref().and_then(|hint| hint.lines().next());
     first.map_or_else(String::new, |hint| format!("; hint: {hint}"))
 }
 
-/// The reason why no engine has a rank, though some have results. A single configuration needs no rank.
+/// The reason why no engine has a rank: outputs were not checked, or none is verified. A single configuration needs no rank, so
+/// the text then says only that outputs were not checked.
 fn why_no_rank(overview: &Overview) -> Option<String> {
     let several = overview.configurations.len() > 1;
     let result = if several { ", so no engine has a rank" } else { "" };
@@ -234,7 +234,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         let reasons = &it.agreement.reasons;
         let with_hint = reasons.iter().skip(1).find(|reason| reason.contains("(hint: "));
         let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
-        // An engine with scores needs no such hint, and a recorded reason has its own.
+        // `next_step` says how an engine becomes verifiable. An engine with scores is, and a recorded reason may have a hint.
         let has_hint = it.agreement.scores.is_some() || it.agreement.recorded_hint().is_some();
         let next_step = match it.agreement.against {
             Against::Nothing => NO_VERIFIER_HINT,
@@ -263,7 +263,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     notes.into_iter().map(|note| Tone::Dim.of(&verdict_lines::with_plain_spaces(&note))).collect()
 }
 
-/// Where the record is, and the commands that say more. A run without a record, or one that is not finished, has none.
+/// The path of the record, and the commands that say more. Empty if there is no record, or if the run goes on.
 pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
     let Some(record) = saved.map(|path| pasteable(&[path.to_string()])) else { return Vec::new() };
     let notes = match overview.report.notes.len() {
@@ -285,7 +285,7 @@ fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
             .outputs
             .iter()
             .any(|output| output.engine == it.engine.label && output.agreement.is_wrong());
-        // An engine that cannot run here is explained in its row.
+        // An engine that cannot run here is explained in its row, so it counts last.
         let cannot_run = it
             .failure
             .is_some_and(|it| matches!(it.kind, FailureKind::Unavailable | FailureKind::Unsupported));
@@ -298,7 +298,7 @@ fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
             _ => 4,
         }
     };
-    // Of equal ones, the first counts.
+    // Of several with the same severity, the first counts.
     overview.configurations.iter().min_by_key(severity)
 }
 

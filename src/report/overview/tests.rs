@@ -88,11 +88,11 @@ fn a_wide_terminal_has_more_columns() {
 }
 
 #[test]
-fn no_line_is_wider_than_sixty_columns() {
+fn on_a_terminal_of_sixty_columns_no_line_is_wider() {
     assert_fits(&at(&seven_engines(), 60), 60);
 }
 
-/// Seven engines with this number of long warnings, and the warning about a claim.
+/// The record of `seven_engines` with this number of long warnings. It also has a warning about a claim.
 fn with_long_warnings(count: usize) -> RunRecord {
     let mut record = seven_engines();
     let words =

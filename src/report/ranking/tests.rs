@@ -4,7 +4,8 @@ use crate::plan::Verification;
 use crate::record::RunRecord;
 use crate::record::specimen::{BEACON, ORIGINAL, REED, failure};
 
-/// The verifier `patient-original`, and `beacon` and `reed` with these differences in nats. `reed` is the fastest.
+/// A record of the verifier `patient-original`, and of `beacon` and `reed`, whose log-probabilities differ by these numbers of
+/// nats. `reed` is the fastest.
 fn record(beacon: f64, reed: f64) -> RunRecord {
     let selection = crate::report::tests::decoding(&["patient-original", "beacon", "reed"]);
     with_deviations(selection, &[ORIGINAL, BEACON, REED], &[0.0, beacon, reed])

@@ -17,11 +17,12 @@ use crate::report::run_report::Report;
 use crate::text::line;
 use stats::{Comparison, Verdict};
 
-/// The largest ratio of a tie. If a difference is uncertain and larger, the engine with the lower estimate is recommended.
+/// The largest ratio of the latencies of a tie. If a difference is uncertain and larger, the engine with the lower estimated
+/// latency is recommended.
 pub const MAX_TIE_RATIO: f64 = 1.1;
 
-/// The configurations of a record that may be recommended, because they have a latency, and the other configurations with the
-/// reason.
+/// The configurations of a record that may be recommended: they can have a rank, and have a latency. The other configurations
+/// have the reason why they may not.
 pub struct Candidates {
     pub first_token: Option<String>,
     pub decode: Option<String>,
@@ -131,7 +132,7 @@ impl Candidates {
         let ties = || candidates.iter().filter(|it| self.is_tie(fastest, it));
         let chosen = ties().min_by(|a, b| preference(a, b)).unwrap_or(fastest);
         let others = candidates.iter().filter(|it| it.configuration != chosen.configuration);
-        // The chosen engine is compared with the fastest of the others, whether that ties or not.
+        // The chosen engine is compared with the fastest of the others, whether or not the two tie.
         let next = others.min_by(by_latency);
         let ties = ties().filter(|it| it.configuration != chosen.configuration);
         let ties = ties.map(|it| it.choice.engine.clone()).collect();
@@ -191,7 +192,7 @@ fn candidate(
     };
     let weights = engine.dtype.as_ref().map(|dtype| dtype.weights.as_str());
     let model = data.plan.configurations[configuration].model.dtype.as_deref();
-    // A dtype of unknown width could be a narrow one.
+    // A dtype of unknown width could be narrow, so it does not count as the model's own precision.
     let has_own_precision = weights.zip(model).is_some_and(|(weights, model)| {
         bits(weights).is_some() && bits(model).is_some() && !is_narrower(weights, model)
     });

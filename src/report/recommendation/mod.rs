@@ -20,7 +20,7 @@ use choice::Candidates;
 pub use result::Recommendation;
 
 impl Recommendation {
-    /// The recommendation from the latest record.
+    /// The recommendation from the latest record, so its commands name no file.
     pub fn of(record: &RunRecord) -> Self {
         Self::new(record, None)
     }

@@ -25,11 +25,12 @@ pub struct Recommendation {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ForModel {
     pub model: String,
-    /// The engine for the lowest latency. Absent if no engine can be recommended.
+    /// The engine with the lowest latency, or the preferred one of those that tie with it. Absent if no engine can be
+    /// recommended.
     pub best: Option<Choice>,
     /// The best of the engines whose weights have at least the precision of the model, or whose output is exact.
     pub without_quantization: Option<Choice>,
-    /// The best of the engines with a lower precision.
+    /// The best of the other engines: their weights have a lower or an unknown precision.
     pub lower_precision: Option<Choice>,
     /// Measured engines that are not recommended, with the reason.
     pub not_recommended: Vec<NotRecommended>,
@@ -60,7 +61,7 @@ pub struct Choice {
     pub peak_bytes: Option<f64>,
     /// The engine with which the chosen engine was compared, and the result.
     pub against: Option<Against>,
-    /// The engines that tie with the chosen engine, so that speed did not decide.
+    /// The other engines that tie with the fastest one. If there are some, speed did not decide.
     pub ties: Vec<String>,
 }
 

@@ -78,7 +78,7 @@ fn large() -> RunRecord {
     record
 }
 
-/// The file of a record.
+/// The bytes of the file of this record.
 fn written(record: &RunRecord) -> Vec<u8> {
     let mut bytes = protocol::encode(&Entry::Header(Box::new(record.header.clone())));
     let mut write = |entry: Entry| bytes.extend(protocol::encode(&entry));

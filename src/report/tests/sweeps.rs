@@ -1,4 +1,4 @@
-//! Tests of tables whose plan varied more than the engine.
+//! Tests of tables from plans in which more varies than the engine.
 
 use super::{assert_fits, decoding, rendered, rendered_table, words};
 use crate::plan::Model;

@@ -118,7 +118,7 @@ fn unreported_parts_are_unknown_and_their_time_is_unattributed() {
 }
 
 #[test]
-fn an_engine_that_loads_within_its_first_request_is_not_counted_twice() {
+fn a_load_within_the_first_request_is_not_counted_twice() {
     let mut minimal = launch(&[("weights", 150)]);
     (minimal.hello_ns, minimal.loaded_ns) = (None, None);
     // The request waited in the pipe from the start. It was answered after 210 ms, and the engine counts 7 ms.

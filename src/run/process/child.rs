@@ -68,7 +68,7 @@ pub struct Process {
     stderr: Arc<Mutex<VecDeque<String>>>,
     /// Receives no values. It closes when stderr ends.
     stderr_open: mpsc::Receiver<()>,
-    /// Stdout and stderr, only to see whether they hold unread bytes. Other handles read them.
+    /// Handles to stdout and stderr, which show whether these hold unread bytes. Other handles read them.
     pipes: [PipeReader; 2],
     containment: Arc<Mutex<Containment>>,
     /// The working folder of the launch.
@@ -78,7 +78,7 @@ pub struct Process {
     paused: Vec<ProcessHandle>,
     label: String,
     debug: bool,
-    /// Values that no line of the engine may have, because lines get into the record.
+    /// Values that are removed from the engine's lines, because lines get into the record.
     secrets: Secrets,
     /// No process of this launch runs any more.
     is_ended: bool,
@@ -256,7 +256,8 @@ impl Process {
         push(&self.stderr, line);
     }
 
-    /// Ends the process: closes its stdin, if necessary sends SIGTERM and SIGKILL, and ends all leftovers. Gives their commands.
+    /// Ends the process: closes its stdin, if necessary sends SIGTERM and SIGKILL, and ends all leftovers. Returns
+    /// the commands of the leftovers.
     pub async fn end(&mut self, grace: Duration) -> Vec<String> {
         self.resume();
         self.close_stdin();

@@ -1,4 +1,4 @@
-//! The surroundings of one launch. They find its processes, so that all are ended, and remove the files in its working folder.
+//! The containment of one launch: how all of its processes are found and ended, and how its working folder is removed.
 //!
 //! - Its processes are found by the launch's mark, which they inherit from their beginning.
 //! - Where this user may make a cgroup, `enter_cgroup` moves them into one. Version 2 (from Linux 5.14) ends all of them at once,
@@ -164,7 +164,7 @@ fn name_in_run(launch: &str) -> &str {
 pub fn prepare() -> Result<(), Usage> {
     #[cfg(target_os = "linux")]
     {
-        // Any number means yes. Without this feature (before Linux 3.4) the marks must suffice.
+        // Every number switches the adoption on. Without this feature (before Linux 3.4) the marks must suffice.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
     CgroupVersions::of_environment()?;

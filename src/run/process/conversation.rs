@@ -16,7 +16,7 @@ use super::start_error::why_not_started;
 use crate::record::Stage;
 use crate::shell::Unavailable;
 
-/// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
+/// The maximum number of stdout lines that are no JSON object. Libraries print a few; more than this is an error.
 pub const MAX_STRAY_LINES: usize = 1000;
 
 /// The message about a line that is longer than `protocol::MAX_LINE_BYTES`.
@@ -186,7 +186,7 @@ impl Conversation {
         }
     }
 
-    /// Requests the log-probabilities of ids. Gives also the elapsed time on the orchestrator's clock.
+    /// Requests the log-probabilities of ids. Also returns the elapsed time on the orchestrator's clock.
     pub async fn score(&mut self, score: Score, deadline: Duration) -> Result<(Scored, Duration), Cause> {
         let (id, sent) = (score.id.clone(), Instant::now());
         self.send_within(&Request::Score(score), deadline).await?;

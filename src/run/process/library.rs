@@ -1,4 +1,4 @@
-//! The missing or unusable shared library of a program that the system's loader could not start. Linux loaders end such a
+//! Finds the missing or unusable shared library that kept the system's loader from starting a program. Linux loaders end such a
 //! program with an exit status of their own, and the macOS loader ends it with a signal. Neither says anything about the engine.
 
 use std::process::ExitStatus;

@@ -52,7 +52,8 @@ const PASSED: &[&str] = &[
     "ORCHESTRATE_*",
 ];
 
-/// The variables that this program sets for each launch. Values from outside would name another model or launch.
+/// The variables that this program sets for each launch. The user's values are not passed, because they would name another model
+/// or launch.
 const SET_BY_LAUNCH: &[&str] = &[
     environment::MODEL,
     environment::DEVICE,

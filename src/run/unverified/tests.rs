@@ -25,7 +25,8 @@ fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
     record
 }
 
-/// The last samples of four workloads in three blocks. Those of the last block are checked in full.
+/// The last samples of four workloads in three blocks. Those of the last block are checked at
+/// `MAX_POSITIONS` positions.
 const LAST_SAMPLES: usize = 12;
 
 fn model(record: &RunRecord) -> Model {
@@ -52,8 +53,9 @@ fn only_samples_that_differ_from_the_verifiers_are_unverified() {
     let all = unverified_samples(&record, &model(&record), None);
     assert!(all.iter().all(|unverified| unverified.differs_at.is_none()));
     let of_configuration = |index| all.iter().filter(move |it| it.configuration == index);
-    let in_full = |index| of_configuration(index).filter(|it| it.max_positions == MAX_POSITIONS).count();
-    assert_eq!([in_full(0), in_full(1)], [MAX_SAMPLES; 2]);
+    let at_max_positions =
+        |index| of_configuration(index).filter(|it| it.max_positions == MAX_POSITIONS).count();
+    assert_eq!([at_max_positions(0), at_max_positions(1)], [MAX_SAMPLES; 2]);
     assert_eq!(of_configuration(0).count(), LAST_SAMPLES);
 }
 

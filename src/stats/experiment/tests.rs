@@ -28,7 +28,7 @@ fn single_comparison(experiment: &Experiment) -> Comparison {
     results.remove(0).result.unwrap()
 }
 
-/// Two configurations, of which the second has this speed relative to the first.
+/// An experiment with two configurations, of which the second has this speed relative to the first.
 fn of_relative_speed(speed: f64, noise: f64) -> Experiment {
     experiment(vec![series(vec![measured(100.0, 8, noise, 2), measured(100.0 * speed, 8, noise, 3)])])
 }

@@ -44,7 +44,7 @@ fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
 fn a_small_fraction_is_written_as_its_inverse() {
     assert_eq!(phrase(0.232, 0.256, MetricKind::Speed), "4.1 times as slow [3.9, 4.3]");
     assert_eq!(phrase(0.00386, 0.00406, MetricKind::Speed), "253 times as slow [246, 259]");
-    // A log ratio of ln 10 is better: a tenth of the amount.
+    // A log ratio above zero is better, so ln 10 is a tenth of the amount.
     assert_eq!(phrase(9.5, 10.5, MetricKind::Amount), "10.0 times less [9.5, 10.5]");
     assert_eq!(
         [11.04, 0.604, 1.0 / 252.0].map(|it| times(it, MetricKind::Speed)),
@@ -73,7 +73,7 @@ fn a_mean_over_workloads_is_worded_as_better_or_worse() {
 
 #[test]
 fn a_ratio_of_amounts_is_worded_as_more_or_less() {
-    // A log ratio of ln 2 is better: half the amount.
+    // A log ratio above zero is better, so ln 2 is half the amount.
     assert_eq!(phrase(1.9, 2.1, MetricKind::Amount), "50 % less [47, 52]");
     assert_eq!(phrase(3.9, 4.1, MetricKind::Amount), "4.00 times less [3.90, 4.10]");
     assert_eq!(phrase(1.0 / 1.17, 1.0 / 1.11, MetricKind::Amount), "14 % more [11, 17]");
