@@ -13,7 +13,7 @@ use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until}
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
-/// A fake engine that claims to read this format. It logs the path in `ORCHESTRATE_MODEL`.
+/// A fake engine that claims to read this format. It appends the value of `ORCHESTRATE_MODEL` to the file `started`.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {
     let (fake, log) = (fake_engine().display(), scratch.join("started"));
     let text = format!(
@@ -198,7 +198,7 @@ fn one_shot_requests_use_the_converted_model() {
     assert!(!record.entries("launch").is_empty());
     assert!(record.entries("launch").iter().all(|launch| launch["converted"]["format"] == "gguf"));
     let models = started(&scratch);
-    // The first process only reports the formats of the engine.
+    // The first process only reports the formats of the engine, so it gets the user's model.
     assert!(
         models.len() > 1 && models[1..].iter().all(|model| model.extension().unwrap() == "gguf"),
         "{models:?}"
