@@ -32,7 +32,7 @@ fn store(file: &Path, started: &str, id: &str) {
     std::fs::write(file, format!("{header}\n{rest}")).unwrap();
 }
 
-/// A folder with two records. The file of the later one sorts first.
+/// Writes two records. By name, the file of the later one comes first.
 fn two_records(scratch: &Scratch) -> [PathBuf; 2] {
     let [earlier, later] = ["z.jsonl", "a.jsonl"].map(|name| scratch.results().join(name));
     store(&earlier, "2026-01-02T03:04:05Z", "earlier");
@@ -201,7 +201,7 @@ fn a_record_compared_with_itself_says_so_in_every_format() {
         let text = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("both are the same record (later), so there is no difference"), "{text}");
         assert!(text.contains("orchestrate report --list"), "{text}");
-        // On a screen, nothing else is worth reading.
+        // A table has nothing else.
         assert!(format != "table" || outcome.stdout.lines().count() <= 2, "{text}");
     }
 }
