@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::record::{Record, case_of, files};
 use crate::support::{Scratch, fake_engine, finish};
 
-/// A finished run of some seconds. Its requests are long enough to refute a false claim.
+/// A finished run of some seconds. If a claim is about times, its requests are long enough to refute the claim.
 struct Trial {
     scratch: Scratch,
     report: Value,

@@ -1,5 +1,4 @@
-//! The machine's facts, and the samplers that run during a measurement: on this machine, and with a stand-in for a GPU
-//! driver.
+//! The machine's facts, and the samplers of the sampled pass: on this machine, and with a stand-in for a GPU driver.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Reads run records through their documented JSON fields alone.
+//! Reads and changes run records through their documented JSON fields alone.
 
 use std::path::{Path, PathBuf};
 
