@@ -2,8 +2,8 @@
 
 use tabled::grid::util::string::get_line_width;
 
-/// One safe line. Line breaks and tabs become spaces. Escape sequences, control characters, and characters that reorder or hide
-/// text are dropped.
+/// Makes a text one line that is safe to print. Line breaks, tabs and repeated spaces become one space. Escape sequences,
+/// control characters, and characters that reorder or hide text are dropped.
 pub fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -68,7 +68,8 @@ pub fn shorten(text: &str, limit: usize) -> String {
     format!("{}…", kept.into_iter().collect::<String>().trim_end())
 }
 
-/// Cuts a text after a word, to at most `limit` columns. A text between backticks, such as a command, is kept or cut as a whole.
+/// Cuts a text after a word, to at most `limit` columns. A text between backticks, such as a command, is kept or left out as a
+/// whole.
 pub fn shorten_at_word(text: &str, limit: usize) -> String {
     const END: &str = " ...";
     if width(text) <= limit {
@@ -109,8 +110,8 @@ fn take_fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
 }
 
 /// Breaks a text into lines of at most `limit` columns; each line after the first begins with `indent`. Paths and text between
-/// backticks stay whole, for copying, even if they are longer; only commands of this program continue in the next line. Other
-/// long words are split. The crate `textwrap` would break inside backticks and commands.
+/// backticks stay whole, for copying, even if they are longer, except that a long command of this program continues in the next
+/// line after a backslash. Other long words are split. The crate `textwrap` would break inside backticks and commands.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
@@ -128,8 +129,8 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// Breaks lines after `limit` columns; the rest of a broken line has two more columns of indent. Hints stay whole, so that they
-/// can be pasted.
+/// Breaks lines that are longer than `limit` columns; the rest of a broken line has two more columns of indent. Hints stay
+/// whole, so that they can be pasted.
 pub fn break_lines(text: &str, limit: usize) -> String {
     let break_line = |line: &str| {
         let text = line.trim_start_matches(' ');
@@ -150,7 +151,7 @@ const CONTINUATION: &str = " \\";
 fn continued_lines(command: &str, max_width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut words = split_before_options(command);
-    // A long path before the first option gets a line of its own.
+    // If the words before the first option are too long for a line, they may be separated too.
     if let Some(first) = words.first().filter(|first| width(first) + CONTINUATION.len() > max_width) {
         let parts = split_at_spaces(first, |_| true);
         words.splice(..1, parts);
@@ -174,13 +175,13 @@ fn split_before_options(command: &str) -> Vec<String> {
     split_at_spaces(command, |next| next == Some(&'-'))
 }
 
-/// Splits a command at the spaces outside quotes whose next character is accepted.
-fn split_at_spaces(command: &str, is_end: impl Fn(Option<&char>) -> bool) -> Vec<String> {
+/// Splits a command at each space that is outside quotes, if `is_split` accepts the character after it.
+fn split_at_spaces(command: &str, is_split: impl Fn(Option<&char>) -> bool) -> Vec<String> {
     let mut words = vec![String::new()];
     let (mut quoted, mut chars) = (false, command.chars().peekable());
     while let (Some(char), Some(word)) = (chars.next(), words.last_mut()) {
         match char {
-            ' ' if !quoted && is_end(chars.peek()) => {
+            ' ' if !quoted && is_split(chars.peek()) => {
                 words.push(String::new());
                 continue;
             }
@@ -315,7 +316,7 @@ mod tests {
         // Spaces inside quotes break no line, even if it is too long.
         let quoted = wrap("`orchestrate calibrate -e '/a -b -c -d -e -f -g/engine'`", 40, "  ");
         assert_eq!(quoted, ["`orchestrate calibrate \\", "  -e '/a -b -c -d -e -f -g/engine'`"]);
-        // With the backslash, a path before the first option may be too long for the line of its command.
+        // The words before the first option fit into the line, but not together with the backslash.
         let lines = wrap("more: `orchestrate report results/record.jsonl --full`", 41, "  ");
         assert_eq!(lines, ["more: `orchestrate report \\", "  results/record.jsonl --full`"]);
         assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);

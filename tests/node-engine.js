@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// An engine in JavaScript, written from protocol/README.md and the JSON Schema alone: no kit, no package. It speaks the whole
-// protocol and has no tokenizer. Its model is a fixed pseudorandom function of the ids so far; only the size of the vocabulary,
-// the context, BOS and EOS come from the model's `config.json`.
+// An engine in JavaScript, written from protocol/README.md and the JSON Schema alone: no kit, no package. It answers every type
+// of request, and has no tokenizer. Its model is a fixed pseudorandom function of the ids so far; only the size of the
+// vocabulary, the context, BOS and EOS come from the model's `config.json`.
 "use strict";
 
 const fs = require("node:fs");
@@ -128,7 +128,7 @@ function checkIds(lists, name, newTokens) {
   if (longest + newTokens > context_tokens) throw new Failed("context", `${longest} ids and ${newTokens} new tokens exceed the context of ${context_tokens}`);
 }
 
-// Answers. `zero` is the time at which the line had been read; all times of an answer count from it.
+// Answers. `zero` is the time at which the line was read; all times of an answer count from it.
 
 const since = (zero) => Number(process.hrtime.bigint() - zero);
 const write = (message) => process.stdout.write(JSON.stringify(message) + "\n");
@@ -235,7 +235,7 @@ const ANSWERS = {
   shutdown: () => ({ type: "bye" }),
 };
 
-// The conversation. Requests wait in a queue; `generate`s with ids overlap, every other request runs alone.
+// The conversation. Requests wait in a queue; `generate` requests with an `id` may overlap, every other request runs alone.
 
 const [waiting, running] = [[], new Set()];
 let isShutDown = false;

@@ -1,4 +1,5 @@
-//! Simulations with noise around a known true value. They check that intervals and verdicts are right as often as they claim.
+//! Simulations with noise around a known true value. They check that intervals contain it, and that verdicts are right, as
+//! often as claimed.
 
 mod coverage;
 mod estimators;

@@ -63,7 +63,8 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// The sign that turns a log ratio, which is above zero if better, into a change of the speed (1) or of the amount (-1).
+    /// The factor that turns a log ratio into the log change of the speed (1) or of the amount (-1): a better amount is a
+    /// smaller one.
     pub(crate) fn sign(self) -> f64 {
         if self == Self::Speed { 1.0 } else { -1.0 }
     }
@@ -104,8 +105,8 @@ impl SeverityThresholds {
 }
 
 impl Severity {
-    /// The severity by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`; an inconclusive
-    /// result has its own exit code.
+    /// The severity by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`. An inconclusive
+    /// result has an exit code of its own.
     pub fn of(verdict: Verdict, log_ratio: f64, kind: MetricKind, thresholds: SeverityThresholds) -> Self {
         let worsening = kind.worsening(log_ratio);
         match verdict {
@@ -122,7 +123,7 @@ mod tests {
     use crate::interval::Design;
     use crate::noise_floor::NoiseFloor;
 
-    /// The interval of five blocks with this mean and, in a fixed design, this half width.
+    /// The interval of five blocks in a fixed design, with this mean and this half width.
     fn interval(estimate: f64, half_width: f64) -> Interval {
         let shape = [-1.0, -0.5, 0.0, 0.5, 1.0];
         let unit = Interval::of_mean(&shape, Design::Fixed).unwrap().half_width();

@@ -2,14 +2,15 @@
 //!
 //! A block of commands has the language `console`; each line is a command. Its tags say what it needs and what it returns:
 //!
-//! - no tag: the commands run in seconds, with stand-ins for `lmrs` and for the reader's own engine;
-//! - `full`: they need real engines, the checkout or minutes, so they run in `scripts/check --full`;
-//! - one of `PARSED_ONLY`: they are only parsed, by the shell and by the program itself;
-//! - `exit=3`, `exit=0|3`: the exit codes; without this tag 0.
+//! - no tag: the commands run, in seconds, with stand-ins for `lmrs` and for the reader's own engine;
+//! - `full`: they need real engines, the checkout or minutes, so they run only in `scripts/check --full` and are parsed
+//!   elsewhere;
+//! - one of `PARSED_ONLY`: they never run; the shell and the program itself parse them;
+//! - `exit=3`, `exit=0|3`: the expected exit codes; without this tag 0.
 //!
-//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME`: a file in the folder of the page. The commands of a
-//! workflow (`yaml`) are parsed. `text output` is the output of the commands before it, in part: `...` stands for other text,
-//! and a number for any number.
+//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME`: a file that is written into the folder where the page's
+//! commands run. The commands of a workflow (`yaml`) are parsed. `text output` is a part of the output of the last block of
+//! commands: `...` stands for any text, and a number for any number.
 
 use crate::page::{self, Block, Page};
 use crate::sessions::{IS_FULL, Session};
@@ -27,7 +28,7 @@ const PARSED_ONLY: &[(&str, &str)] = &[
 #[test]
 fn every_command_of_the_pages_runs_or_is_parsed() {
     let pages = page::for_users();
-    // Real engines would slow each other down, and could reach a time limit.
+    // Real engines would slow each other down, and could reach a time limit. So only one page at a time uses them.
     let at_once = if IS_FULL { 1 } else { pages.len() };
     let mut failures: Vec<String> = Vec::new();
     for pages in pages.chunks(at_once) {
@@ -122,7 +123,7 @@ fn parse(session: &Session, line: usize, command: &str) -> Option<Problem> {
     Some((line, format!("`{command}`: {problem}")))
 }
 
-/// The exit code, if it is none of these, and the last lines of the output.
+/// Describes an exit code that is none of `codes`, with the last lines of stdout and stderr.
 fn problem(outcome: &Outcome, codes: &[i32]) -> Option<String> {
     let last_lines = |text: &str| {
         let lines: Vec<&str> = text.lines().collect();
@@ -167,7 +168,7 @@ fn without_expressions(command: &str) -> String {
     }
 }
 
-/// The first line of `expected` that `output` does not have after the lines before it.
+/// The first line of `expected` that `output` lacks, or has only before a line that must precede it.
 fn missing_line<'a>(expected: &'a str, output: &str) -> Option<&'a str> {
     let mut lines = output.lines().map(without_numbers);
     expected.lines().filter(|line| !matches!(line.trim(), "" | "...")).find(|line| {
@@ -190,7 +191,7 @@ fn matches(pattern: &str, line: &str) -> bool {
     rest.trim().is_empty() || last.is_empty() && pattern.contains("...")
 }
 
-/// The line with one `#` for each number, and one space for many.
+/// The line with `#` for each number, and with single spaces.
 fn without_numbers(line: &str) -> String {
     let word = |word: &str| {
         let mut text = String::new();

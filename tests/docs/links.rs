@@ -1,11 +1,12 @@
-//! Links between pages, and the form of the pages for users.
+//! Checks links between pages, the length of the pages for users and their index, and the picture and first command of
+//! README.md.
 
 use crate::page::{self, Page};
 use crate::support::root;
 
 /// The most lines of README.md and of each page in `docs`.
 const MAX_LINES: usize = 150;
-/// A reader of README.md has run something within these lines.
+/// The last line of README.md in which its first command may stand.
 const FIRST_COMMAND_WITHIN: usize = 25;
 
 #[test]

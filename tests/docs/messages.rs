@@ -3,7 +3,7 @@
 use crate::page::Page;
 use crate::support::tree::{text, unignored_files};
 
-/// Stands for the part of a message that differs.
+/// Stands for the part of a message that varies.
 const ANY: &str = "...";
 
 #[test]

@@ -1,4 +1,4 @@
-//! A page in Markdown: its blocks of code, its code inside sentences, its links and the anchors of its headings.
+//! A page in Markdown: its blocks of code, its inline code, its links and the anchors of its headings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ pub struct Page {
     pub path: String,
     pub text: String,
     pub blocks: Vec<Block>,
-    /// Code inside sentences and tables, with its line.
+    /// Code inside sentences, tables and headings, with its line.
     pub inline: Vec<(usize, String)>,
     /// The targets of links and images, with their lines.
     pub links: Vec<(usize, String)>,
@@ -18,9 +18,9 @@ pub struct Page {
     pub headings: Vec<String>,
 }
 
-/// A fenced block. Its info string is a language and tags: `console full`.
+/// A block of code, fenced or indented. The info string of a fence is a language and tags: `console full`.
 pub struct Block {
-    /// The line of the fence.
+    /// The line of the fence, or the first line of an indented block.
     pub line: usize,
     pub language: String,
     pub tags: Vec<String>,
@@ -120,7 +120,7 @@ fn anchor(heading: &str) -> String {
     kept.chars().filter(|it| it.is_alphanumeric() || "-_".contains(*it)).collect()
 }
 
-/// All pages of the tree.
+/// All Markdown files of the tree, except ignored ones.
 pub fn all() -> Vec<Page> {
     unignored_files().iter().filter(|path| path.ends_with(".md")).map(|path| Page::read(path)).collect()
 }

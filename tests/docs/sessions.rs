@@ -12,7 +12,8 @@ use crate::support::{Outcome, Scratch, copy_program, fake_engine, finish, root, 
 
 pub const IS_FULL: bool = cfg!(feature = "full");
 
-/// Programs that pages name and that a parsed command must not start. Each reads its input to the end.
+/// Programs that pages name and that a parsed command must not start. A script that only reads its input to the end replaces
+/// each.
 const STAND_INS: &[&str] =
     &["lmrs", "my-engine", "jq", "nvidia-smi", "git", "apt-get", "rustup", "target/release/lmrs"];
 
@@ -62,8 +63,8 @@ impl Session {
         shell
     }
 
-    /// The programs that a page starts. `my-engine` is the reader's own engine: here the fake engine, which has equal times in
-    /// every launch. It takes text and has no scores, so its output is unverified.
+    /// Installs the programs that a page starts. `my-engine` is the reader's own engine: here the fake engine, which reports
+    /// equal times in every launch. It takes text and has no scores, so its output is unverified.
     fn install(&self) {
         let (work, bin) = (self.scratch.join("work"), self.scratch.join("bin"));
         for folder in [&work.join("before"), &bin] {
@@ -87,7 +88,8 @@ impl Session {
         write_program(&bin.join("lmrs"), &fake("--engine lmrs"));
     }
 
-    /// The engines that are set up in the user's data directory are ready, and baselines stay in this folder.
+    /// Links the user's data directory, so that the engines set up there are ready. Its baselines, calibrations and results are
+    /// left out: commands of a page write their own.
     fn share_set_up(&self) {
         let home = self.scratch.join("home");
         std::fs::create_dir_all(&home).unwrap();
@@ -122,7 +124,7 @@ impl Session {
     }
 }
 
-/// A stand-in for each script. It only checks the syntax of a script for bash.
+/// A stand-in for each script: it checks the syntax of a bash script, and does nothing for others.
 fn scripts() -> Vec<(String, String)> {
     let scripts = unignored_files().into_iter().filter(|path| path.starts_with("scripts/"));
     let stand_in = |script: String| {

@@ -1,4 +1,4 @@
-//! Output checks on real engines: models that they read correctly, and models with a mistake.
+//! Output checks on real engines, and on programs around them that load, compute or report something else.
 //!
 //! `scripts/agreement/calibrate` prints the differences from which the bounds of each status were chosen.
 
@@ -93,7 +93,7 @@ fn engine_that_computes_a_part(scratch: &Scratch, engine: &str, part: &str) -> S
     path.to_string_lossy().into_owned()
 }
 
-/// The path of a program that scores and generates in these dtypes with `lmrs` and reports another one.
+/// The path of a program that scores and generates in these dtypes with `lmrs`, and reports bf16.
 fn engine_that_reports(
     scratch: &Scratch,
     name: &str,
@@ -112,7 +112,8 @@ fn engine_that_reports(
     path.to_string_lossy().into_owned()
 }
 
-/// Runs these engines on a model with its stored costs of dtypes, and returns the outputs in the report.
+/// Runs these engines on a model whose costs of dtypes are stored (`None`: the embedded model), and returns the outputs in the
+/// report.
 fn outputs_with_stored_costs(scratch: &Scratch, engines: &[&str], model: Option<&Path>) -> Vec<Value> {
     let mut command = with_user_setup(scratch.orchestrate());
     command.env_remove("ORCHESTRATE_VERIFIER").args(engines.iter().flat_map(|engine| ["-e", engine]));
@@ -146,7 +147,7 @@ fn an_engine_that_loads_4_bits_and_reports_bf16_is_wrong() {
     }
 }
 
-/// With portable kernels, lmrs rounds no activations of this model, whose own numbers are bf16.
+/// With portable kernels, lmrs rounds no activations of this model, whose weights are bf16. So the correct engine agrees.
 #[test]
 fn an_engine_that_scores_in_bf16_and_generates_in_8_bits_is_wrong() {
     let (_slot, scratch) = (slot(), Scratch::new());
@@ -169,7 +170,7 @@ fn an_engine_that_scores_in_bf16_and_generates_in_8_bits_is_wrong() {
     assert!(["exact", "agrees"].contains(&right["status"].as_str().unwrap()), "{right}");
 }
 
-/// The stored reference answers of the embedded model are enough to find these engines.
+/// The dependent prompts that are stored with the embedded model are enough to find these engines.
 #[test]
 fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_precision_are_not() {
     let (_slot, scratch) = (slot(), Scratch::new());
@@ -197,7 +198,8 @@ fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_
     }
 }
 
-/// `scripts/accusation-rates` counts false claims about the wide copy. Random weights would give text without sense.
+/// `scripts/accusation-rates` makes false claims on this wide copy and counts those that are found. A model with random weights
+/// would generate text without sense.
 #[test]
 fn a_wide_copy_of_the_embedded_model_has_a_hundred_million_parameters_and_the_same_greedy_ids() {
     let (_slot, scratch) = (slot(), Scratch::new());

@@ -44,7 +44,7 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
                 ..Generate::default()
             })
         });
-        // Some engines store the KV cache in fewer bits than they compute in.
+        // Some engines store the KV cache in fewer bits than they compute in, so the least precise dtype decides.
         let bounds = float_bounds(least_precise(&facts));
         (name, generated_ids, counts_and_ids, engine.score(&passage), bounds)
     });
@@ -237,7 +237,7 @@ fn the_manifest_and_hello_list_the_same_values_of_load() {
         assert_eq!(listed("dtypes"), offered.dtypes.into_iter().collect(), "{name}");
         let options: BTreeSet<String> = options_of(&manifest).keys().cloned().collect();
         assert_eq!(options, offered.options.unwrap().into_iter().collect(), "{name}");
-        // A program for one family of devices lists only its own.
+        // An engine's program for one family of devices lists these alone, so the manifest may list more.
         let devices: BTreeSet<String> = offered.devices.into_iter().collect();
         assert!(devices.is_subset(&listed("devices")), "{name}: {devices:?}");
     }

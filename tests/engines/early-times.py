@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """An engine whose times are too early in answers without a stream, and that otherwise answers as a correct engine does.
 
-`scripts/accusation-rates` fills in the words between `@`, and counts how often runs find this.
+`scripts/accusation-rates` fills in the words between `@`, and counts how often runs find the false times.
 """
 import json
 import subprocess
 import sys
 
 CLAIM = "@CLAIM@"
-# A request counts as short below this time.
+# A request that takes less than this is short.
 SHORT_NS = int("@SHORT_NS@")
 # The number of tokens that get one timestamp.
 GROUP_TOKENS = 4

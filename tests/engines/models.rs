@@ -1,5 +1,5 @@
-//! Tests of every engine in the tree that computes on the CPU, with a small model of every architecture and in every format
-//! that it reads. An engine must load the models that it claims, and all engines must compute the same.
+//! Tests of every engine in the tree that computes on the CPU, with a small model of every architecture, in every format that
+//! the engine reads. An engine must load the models that it claims, and all engines must compute the same.
 //!
 //! Engines are the folders with a manifest, their claims are in their `hello`, and shapes and architectures are tables of
 //! `model-files`. A new engine or shape `tiny-*` gets all these tests, and no engine is named here.
@@ -86,7 +86,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
     let _slot = slot();
     let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
-    // An engine that lists no architectures has a test of its own, against its library.
+    // An engine that lists no architectures has a test of its own, which compares it with its library.
     let lists_architectures = |engine: &Engine| !engine.hello.capabilities.architectures.is_empty();
     engines.retain(|it| it.reads(Format::Gguf) && it.scores() && it.uses_ids() && lists_architectures(it));
     let mut computed = vec![0; engines.len()];
@@ -265,7 +265,8 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
     );
 }
 
-/// The model that most engines load, from GGUF or safetensors, and those engines.
+/// The model that the largest number of engines can load, and those engines. An engine that reads GGUF must load the GGUF file
+/// without different outputs.
 fn model_of_most_engines<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (TinyModel<'a>, Vec<Engine>) {
     let mut engines = Engine::start_all();
     let loads = |engine: &mut Engine, shape: &Shape, model: &TinyModel| {
@@ -303,7 +304,7 @@ fn home_without_conversions(scratch: &Scratch) -> PathBuf {
 fn assert_names_what_is_unsupported(refused: &Failed, architecture: &str, context: &str) {
     assert_eq!(refused.kind, FailureKind::Unsupported, "{context}: {refused:?}");
     assert!(refused.message.contains(architecture), "{context}: {refused:?}");
-    // The option itself, or a sentence.
+    // The hint is the option itself, or a sentence.
     let names_what_loads = |hint: &String| hint.starts_with("--dtype ") || hint.contains("load");
     assert!(refused.hint.as_ref().is_some_and(names_what_loads), "{context}: {refused:?}");
 }

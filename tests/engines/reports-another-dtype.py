@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An engine that computes in a narrower dtype than it reports. One process scores in `SCORES`, a second one generates in
+"""An engine that may compute in other dtypes than it reports. One process scores in `SCORES`, a second one generates in
 `GENERATES`, and a third one, in `REPORTS`, answers `load`."""
 import json
 import subprocess
@@ -14,7 +14,7 @@ class Process:
         self.child = subprocess.Popen([ENGINE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def answer(self, request):
-        """All lines up to the answer."""
+        """Sends a request, and returns all lines up to its answer."""
         self.child.stdin.write(json.dumps(request).encode() + b"\n")
         self.child.stdin.flush()
         lines = []

@@ -1,7 +1,7 @@
-//! Rules for the modules directly under `src`, checked on the graph of `modules.rs`. A module may use only modules below
-//! it in LAYERS. Modules must not need each other in a cycle, and folders must not either. A parent and its children
-//! count too: if a parent and its children need the same type or function, a child module declares it. The crate
-//! `stats` has the same rules about cycles.
+//! Rules for the modules of `src`, checked on the graph of `modules.rs`. A module directly under `src` may use only modules
+//! below it in LAYERS. Modules must not need each other in a cycle, and folders must not either. A parent and its children
+//! count too: if a parent and its children need the same type or function, a child module declares it. The crate `stats` has
+//! the same rules about cycles.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,13 @@ const LAYERS: &[&str] = &[
     "commands", "cli", "report", "run", "analysis", "record", "plan", "engines", "machine", "shell", "text",
 ];
 
-/// Files of `run` that use `analysis`, with the reason. A measurement must not depend on its analysis.
+/// Files of `run` that use `analysis`, with the reason. Other files of `run` must not use it, because a measurement must not
+/// depend on its analysis.
 const RUN_USES_ANALYSIS: &[(&str, &str)] = &[
     ("run/schedule.rs", "interim analyses decide whether a workload has enough blocks"),
     (
         "run/dtype_costs.rs",
-        "the costs of dtypes are stored, and have the arithmetic of the check that uses them",
+        "the costs of dtypes are stored, and must have the arithmetic of the check that uses them",
     ),
 ];
 
@@ -40,7 +41,7 @@ const OUTSIDE_IMPLS: &[(&str, &str, &str)] = &[
     (
         "run::dependent_prompts",
         "OutputChecks",
-        "the command that stores reference answers searches in their launch",
+        "the command that stores reference answers searches for these prompts in the launch of the checks",
     ),
     ("run::checks", "Launched", "only output checks send these requests; measured requests do not use them"),
 ];
@@ -108,7 +109,7 @@ fn each_layer_uses_only_layers_below_it() {
 }
 
 #[test]
-fn only_the_schedule_of_a_run_uses_the_analysis() {
+fn only_listed_files_of_run_use_the_analysis() {
     let graph = Graph::new(Scope::Program, &in_src);
     let is_in = |module: &Module, layer: &str| module.first().is_some_and(|it| it == layer);
     let edges = graph.edges();

@@ -79,7 +79,7 @@ enum Target {
     Module(Module),
     /// An item of this module.
     ItemOf(Module),
-    /// The full path of another crate.
+    /// The full path of an item or module of another crate.
     Foreign(Path),
 }
 
@@ -182,7 +182,7 @@ impl<'a> Graph<'a> {
         for (module, needed) in self.edges() {
             for other in needed {
                 let common = module.iter().zip(&other).take_while(|(a, b)| a == b).count();
-                // One module is inside the other one.
+                // If one module is inside the other one, the edge connects no siblings.
                 if common == module.len() || common == other.len() {
                     continue;
                 }
@@ -229,7 +229,7 @@ struct Resolver<'a> {
     graph: &'a Graph<'a>,
     /// The modules whose `use` or glob has led to a target.
     importers: BTreeSet<Module>,
-    /// The lookups in progress, because `use time::time` would look up itself.
+    /// The lookups in progress. Without this list, a lookup of `use time::time` would look up itself without end.
     pending: Vec<(Module, String)>,
 }
 
@@ -336,7 +336,8 @@ pub fn cycles(edges: &Edges) -> BTreeSet<BTreeSet<Module>> {
     reachable.keys().map(|module| cycle_of(module)).filter(|cycle| cycle.len() > 1).collect()
 }
 
-/// Whether a path is `prefix` or begins with it. A glob may import any name below its path.
+/// Whether a path is `prefix` or begins with it. A glob may import any name below its path, so a glob above `prefix` counts
+/// too.
 pub fn has_path_prefix(path: &str, prefix: &str) -> bool {
     let begins_with = |path: &str, prefix: &str| {
         path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))

@@ -114,7 +114,7 @@ fn crates_of_engines_are_compiled_with_the_full_optimisation() {
 fn compiled_into(package: &str) -> Vec<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = command(cargo);
-    // A new machine has not downloaded the crates of every engine yet, and `cargo tree` reads them.
+    // Without `--offline`: `cargo tree` reads the crates of every engine, which a new machine must download first.
     tree.args(["tree", "--locked", "-p", package, "-e", "normal", "--prefix", "none"]).current_dir(root());
     let output = tree.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -196,7 +196,7 @@ fn pure_modules_use_no_clock_process_or_file() {
     assert_pure("src/stats", |_| true);
 }
 
-/// Functions that only compute, in files of `machine` with other functions that read the machine.
+/// Functions that only compute, in files of `machine` that have functions which read the machine too.
 const PURE_OF_MACHINE: &[&str] =
     &["cpu::min_uncached_bytes_for_cache", "cpu::min_uncached_bytes", "cpu::last_level_cache_bytes"];
 
@@ -229,7 +229,8 @@ fn pure_modules_call_no_function_that_reads_the_machine() {
     assert!(found.is_empty(), "these files are pure; pass the value in:\n{}", found.join("\n"));
 }
 
-/// Functions without `self`, each with its module or type, in those files of `machine` that read files, clocks or libraries.
+/// Public functions without `self`, each with its module or type, in those files of `machine` that read files, clocks or
+/// libraries.
 fn functions_that_read_the_machine() -> BTreeSet<(String, String)> {
     let graph = Graph::new(Scope::Program, &in_src);
     let foreign = graph.foreign_paths();
@@ -379,7 +380,7 @@ fn only_one_file_writes_to_stdout() {
 }
 
 #[test]
-fn no_code_waits_by_sleeping() {
+fn only_one_file_waits_by_sleeping() {
     for file in sources("src/").iter().filter(|file| file.path != "src/run/process/containment.rs") {
         for call in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
             file.refuse(call, "wait for the event itself, with a deadline");

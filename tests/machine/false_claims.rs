@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::record::{Record, case_of, files};
 use crate::support::{Scratch, fake_engine, finish};
 
-/// A finished run of some seconds. Its requests are long enough to refute a false claim.
+/// A finished run of some seconds. If a claim is about times, its requests are long enough to refute the claim.
 struct Trial {
     scratch: Scratch,
     report: Value,
@@ -192,7 +192,7 @@ fn an_engine_that_serves_from_a_prefix_cache_is_named() {
 #[test]
 fn an_engine_that_halves_its_token_times_is_named_whether_its_end_time_is_true_or_not() {
     let [times, tokens] = ["early_times", "early_tokens"].map(|fault| format!("{SLOWLY} --fault {fault}"));
-    // Only one request of each block is streamed, and one streamed request is not enough evidence.
+    // Only one request of each block is streamed, and one streamed request is not enough evidence. So the run has three blocks.
     let options = [DECODE, &["--blocks", "3"]].concat();
     let trial = Trial::run(&[("times", &times), ("tokens", &tokens), ("true", SLOWLY)], &options);
     trial.assert_contradicted("times", &["its clock leaves out", "from `start_ns` to `end_ns`"]);
@@ -216,7 +216,8 @@ fn an_engine_that_stamps_all_tokens_at_the_end_is_named() {
 #[test]
 fn an_engine_that_reports_f32_and_computes_less_precisely_is_named() {
     let verifier = fake_engine().display().to_string();
-    // The embedded model is stored in bf16. f32 represents all bf16 numbers exactly, so an engine in f32 rounds no weight.
+    // The embedded model is stored in bf16. f32 represents all bf16 numbers exactly, so an engine in f32 rounds no weight and
+    // scores as the verifier does.
     let options = [DECODE, &["--verifier", &verifier]].concat();
     let trial = Trial::run(&[("rounds", "--score-noise 0.004"), ("true", "")], &options);
     let words = ["reports that it computes in `f32`", "from those of f32"];

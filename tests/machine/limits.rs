@@ -1,4 +1,5 @@
-//! Limits of the machine in the record of a run. They are not probed for a model that fits into the caches.
+//! Limits of the machine in the record of a run. They are not probed for a model whose weights are under four times as large as
+//! the largest cache.
 
 use serde_json::{Value, json};
 
@@ -66,7 +67,8 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
     assert_eq!(order, expected.collect::<Vec<_>>());
 }
 
-/// The engine answers at once, so it needs far more than the machine can do. Two probes on a busy machine prove that too.
+/// The engine answers at once, so its times imply rates far above those of the machine. Even two probes on a busy machine show
+/// that.
 #[test]
 fn a_rate_that_no_machine_reaches_is_contradicted_after_one_block() {
     let scratch = Scratch::new();
@@ -82,7 +84,7 @@ fn a_rate_that_no_machine_reaches_is_contradicted_after_one_block() {
 #[test]
 fn a_model_that_fits_the_caches_is_measured_without_probes_and_with_a_note() {
     let scratch = Scratch::new();
-    // On a busy machine, the first screen has room for other warnings only.
+    // Without `--full`, the warnings of a busy machine may leave no room for the note.
     let (outcome, record) = run(&scratch, &["--full"]);
     assert!(record.entries("limits").is_empty());
     let is_note = |line: &&str| line.starts_with("of limit: n/a, weights under");

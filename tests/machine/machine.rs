@@ -1,5 +1,4 @@
-//! The machine's facts, and the samplers that run during a measurement: on this machine, and with a stand-in for a GPU
-//! driver.
+//! The machine's facts, and the samplers of the sampled pass: on this machine, and with a stand-in for a GPU driver.
 
 use std::path::Path;
 use std::process::Command;
@@ -331,7 +330,7 @@ fn without_energy_counters_no_idle_power_is_measured_and_energy_is_null() {
     let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();
     let report = json(&mut run_command(&scratch, fake_engine(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
-    // On a machine with a counter, idle power is read exactly once.
+    // On a machine with a counter, idle power is measured exactly once.
     assert_eq!(record.entries("idle").len(), usize::from(readable > 0));
     if readable == 0 {
         assert_eq!(report["cases"][0]["resources"]["joules_per_token"], Value::Null);

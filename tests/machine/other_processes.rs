@@ -1,4 +1,4 @@
-//! A process that starts during a run, through another program, and uses the processor in turns of other engines.
+//! Tests of a process that an engine starts through another program, and that uses the processor in the turns of other engines.
 
 use std::process::Stdio;
 
@@ -23,7 +23,7 @@ fn a_process_that_disturbs_another_engine_is_named_and_the_measurement_repeated(
     let starts_burner =
         format!("mkdir '{}' 2>/dev/null && echo go > '{}'\n{slow}", once.display(), requests.display());
     let mut command = scratch.orchestrate();
-    // Without the lock, other runs may use the cores, and other processes are not observed.
+    // This run needs the lock: without it, other runs may use the cores, and other processes are not observed.
     command.env("ORCHESTRATE_CORE_LOCK", scratch.join("locks"));
     command
         .arg("-e")

@@ -1,4 +1,5 @@
-//! Corrupt model files: each command prints one error that names the file, has a documented exit code, and leaves no files.
+//! Corrupt model files: each command prints one error that names the file or the fault, has a documented exit code, and leaves
+//! no files.
 
 use std::path::Path;
 
@@ -113,7 +114,7 @@ const INDEX: &[Corruption] = &[
     ("of a tensor in two shards", write_tensor_in_two_files, "is in another file too"),
 ];
 
-/// Changes a file of a copy of the model, and returns the words of the error.
+/// Copies the model, corrupts a file of the copy, and returns the words that the error must have.
 fn corrupt(whole: &Path, model: &Path, file: &str, (_, change, words): &Corruption) -> String {
     clear(model);
     copy_folder(whole, model);

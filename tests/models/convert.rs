@@ -1,4 +1,5 @@
-//! `orchestrate model convert`: the same model in another format. Without a change of dtype, every bit stays the same.
+//! `orchestrate model convert`: the same model in another format. Without a change of dtype, every bit of the weights stays the
+//! same.
 
 use std::path::{Path, PathBuf};
 
@@ -215,7 +216,7 @@ fn write_sharded(whole: &Path, to: &Path) {
     for shard in 0..3 {
         let name = format!("model-0000{}-of-00003.safetensors", shard + 1);
         let (mut header, mut data) = (Map::new(), Vec::new());
-        // Every third tensor in reverse order, because readers must not assume an order.
+        // A shard has every third tensor, in reverse order, because readers must not assume an order.
         for tensor in model.tensors.iter().rev().skip(shard).step_by(3) {
             let (from, length) = (tensor.offset as usize, tensor.bytes as usize);
             let offsets = [data.len(), data.len() + length];
@@ -327,7 +328,7 @@ fn a_dtype_of_blocks_that_fits_no_matrix_is_refused() {
         let outcome = scratch.model(words);
         assert_refused(&outcome, outcome.code.unwrap(), &[problem]);
     }
-    // One kind of matrix is enough, and a note names the others.
+    // It is accepted if it fits one kind of matrix, and a note names the others.
     config["intermediate_size"] = 96.into();
     std::fs::write(scratch.join("odd.json"), config.to_string()).unwrap();
     let note = "14 of 16 matrices are F16 and not Q4_0: rows of 48 numbers do not divide into blocks of 32";
@@ -350,7 +351,7 @@ fn an_output_matrix_other_than_the_tied_embedding_is_refused() {
             "`tie_word_embeddings` is true, and `lm_head.weight` differs from `model.embed_tokens.weight`";
         assert_refused(&outcome, 5, &[difference, "hint: set `tie_word_embeddings` to false in `"]);
     }
-    // An identity would be the same whatever the output matrix is.
+    // No identity is computed, because it would be the same whatever the output matrix is.
     assert_refused(&scratch.model(&["info", "model", "--identity"]), 5, &["`lm_head.weight` differs from"]);
     set_tied(false);
     convert(&scratch, &model, "gguf", None, "out.gguf");

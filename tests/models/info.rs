@@ -191,7 +191,7 @@ fn a_model_of_an_unexpected_architecture_is_refused() {
     }
 }
 
-/// A folder `model` with a model whose config was changed.
+/// Writes a folder `model` with a model whose config is changed.
 fn with_config(architecture: &str, edit: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Scratch {
     let scratch = Scratch::new();
     let model = scratch.synth(&format!("tiny-{architecture}"), "bf16", "model");

@@ -439,7 +439,7 @@ fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
 fn the_engine_kit_depends_on_no_network_crate() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = command(cargo);
-    // A new machine has not downloaded the crates of every engine yet, and `cargo tree` reads them.
+    // Without `--offline`: `cargo tree` reads the crates of every engine, which a new machine must download first.
     tree.args(["tree", "--locked", "-p", "engine-kit", "-e", "normal,build", "--prefix", "none"]);
     let tree = tree.current_dir(root()).output().unwrap();
     let tree = String::from_utf8(tree.stdout).unwrap();

@@ -13,7 +13,7 @@ use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until}
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
-/// A fake engine that claims to read this format. It logs the path in `ORCHESTRATE_MODEL`.
+/// A fake engine that claims to read this format. It appends the value of `ORCHESTRATE_MODEL` to the file `started`.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {
     let (fake, log) = (fake_engine().display(), scratch.join("started"));
     let text = format!(
@@ -40,7 +40,7 @@ fn run(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> Outcome {
 }
 
 /// Reads the only record and removes it, so that the next record is the only one again.
-fn record(scratch: &Scratch) -> Record {
+fn take_record(scratch: &Scratch) -> Record {
     let record = Record::only_one_in(&scratch.results());
     std::fs::remove_dir_all(scratch.results()).unwrap();
     record
@@ -68,13 +68,13 @@ fn every_record_has_format_architecture_dtype_and_identity_of_the_weights() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
     run(&scratch, &[&engine], &[]).exits_with(0);
-    let embedded = record(&scratch);
+    let embedded = take_record(&scratch);
     assert_eq!(model_in(&embedded)["name"], "embedded");
 
     scratch.synth("tiny-qwen2", "q8_0", "mine.gguf");
     let reader = reader_of(&scratch, "gguf");
     run(&scratch, &[&reader], &["-m", "mine.gguf"]).exits_with(0);
-    let mine = record(&scratch);
+    let mine = take_record(&scratch);
     let expected = [("format", "gguf"), ("architecture", "qwen2"), ("dtype", "q8_0"), ("name", "mine")];
     for (field, value) in expected {
         assert_eq!(model_in(&mine)[field], value, "{}", model_in(&mine));
@@ -105,7 +105,7 @@ fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
     let half_bytes = weights.metadata().unwrap().len() / 2;
     std::fs::File::options().write(true).open(&weights).unwrap().set_len(half_bytes).unwrap();
     run(&scratch, &[&engine], &["-m", "broken,whole"]).exits_with(4);
-    let record = record(&scratch);
+    let record = take_record(&scratch);
     let failure = record.failure_of("reads-safetensors broken");
     assert_eq!(failure["kind"], "model");
     assert!(failure["message"].as_str().unwrap().contains("broken/model.safetensors`"), "{failure}");
@@ -123,7 +123,7 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
     let mut first_file = None;
     for _ in 0..2 {
         let outcome = run(&scratch, &[&engine], &["-m", "mine", "--debug"]).exits_with(0);
-        let record = record(&scratch);
+        let record = take_record(&scratch);
         let launch = record.only("launch");
         let converted = &launch["converted"];
         assert_eq!((&converted["format"], &converted["dtype"]), (&json!("gguf"), &json!("bf16")));
@@ -154,7 +154,7 @@ fn a_gguf_is_converted_for_an_engine_that_reads_safetensors() {
     for (dtype, converted_dtype) in [("bf16", "bf16"), ("q8_0", "f32")] {
         scratch.synth("tiny-gpt2", dtype, &format!("{dtype}.gguf"));
         run(&scratch, &[&engine], &["-m", &format!("{dtype}.gguf")]).exits_with(0);
-        let record = record(&scratch);
+        let record = take_record(&scratch);
         let converted = &record.entries("launch")[0]["converted"];
         assert_eq!(
             (&converted["format"], &converted["dtype"]),
@@ -174,7 +174,7 @@ fn an_engine_that_reads_both_formats_gets_the_model_unconverted() {
     let model = scratch.synth("tiny-gpt2", "q4_0", "mine.gguf");
     run(&scratch, &[&engine], &["-m", "mine.gguf"]).exits_with(0);
     assert_eq!(started(&scratch), [model]);
-    assert!(record(&scratch).entries("launch")[0].get("converted").is_none());
+    assert!(take_record(&scratch).entries("launch")[0].get("converted").is_none());
     assert!(conversions(&scratch).is_empty());
 }
 
@@ -184,7 +184,7 @@ fn a_model_is_converted_to_the_requested_dtype() {
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "f32", "mine");
     let outcome = run(&scratch, &[&engine], &["-m", "mine", "--dtype", "q8_0"]);
-    let record = record(&scratch);
+    let record = take_record(&scratch);
     assert_eq!(record.entries("launch")[0]["converted"]["dtype"], "q8_0", "{outcome:?}");
 }
 
@@ -194,11 +194,11 @@ fn one_shot_requests_use_the_converted_model() {
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
     run(&scratch, &[&engine], &["-m", "mine", "--mode", "one-shot"]).exits_with(0);
-    let record = record(&scratch);
+    let record = take_record(&scratch);
     assert!(!record.entries("launch").is_empty());
     assert!(record.entries("launch").iter().all(|launch| launch["converted"]["format"] == "gguf"));
     let models = started(&scratch);
-    // The first process only reports the formats of the engine.
+    // The first process only reports the formats of the engine, so its model need not be converted.
     assert!(
         models.len() > 1 && models[1..].iter().all(|model| model.extension().unwrap() == "gguf"),
         "{models:?}"
@@ -212,7 +212,7 @@ fn an_impossible_conversion_is_a_row_with_its_reason() {
     edit_json(&model.join("config.json"), |config| drop(config.insert("model_type".into(), "falcon".into())));
     let [gguf, onnx, safetensors] = ["gguf", "onnx", "safetensors"].map(|format| reader_of(&scratch, format));
     run(&scratch, &[&gguf, &onnx, &safetensors], &["-m", "mine"]).exits_with(4);
-    let record = record(&scratch);
+    let record = take_record(&scratch);
     for (label, words) in [
         ("reads-gguf", &["reads `gguf`", "cannot be converted", "architecture `falcon` is not one of"][..]),
         ("reads-onnx", &["reads `onnx`", "the model is `safetensors`"]),
@@ -287,7 +287,7 @@ fn a_hub_model_is_converted_under_its_own_name() {
     for _ in 0..2 {
         let mut command = command(&scratch, &[&engine], &["-m", "someone/tiny"]);
         finish(command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE")).exits_with(0);
-        let record = record(&scratch);
+        let record = take_record(&scratch);
         let path = PathBuf::from(record.entries("launch")[0]["converted"]["path"].as_str().unwrap());
         assert!(path.is_file() && path.ends_with("tiny-bf16.gguf"), "{path:?}");
         assert_eq!(model_in(&record)["name"], "someone/tiny");
@@ -318,7 +318,7 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
     let is_half_made = |folder: &PathBuf| files(folder).iter().any(|path| path.join("model.gguf").exists());
     wait_until("the conversion writes a file", || conversions(&scratch).iter().any(is_half_made));
     running.interrupt();
-    assert_eq!(record(&scratch).end(), Some("interrupted"));
+    assert_eq!(take_record(&scratch).end(), Some("interrupted"));
     assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
     scratch.assert_no_processes_left();
 }
@@ -352,7 +352,7 @@ fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "mine"]));
     let _open = writer_of(&template);
     running.interrupt();
-    assert_eq!(record(&scratch).end(), Some("interrupted"));
+    assert_eq!(take_record(&scratch).end(), Some("interrupted"));
     scratch.assert_no_processes_left();
 }
 
@@ -365,6 +365,6 @@ fn an_interrupt_ends_a_run_that_waits_for_reference_answers() {
     let running = Running::start(command.env_remove("ORCHESTRATE_VERIFIER"));
     let _open = writer_of(&pipe);
     running.interrupt();
-    assert_eq!(record(&scratch).end(), Some("interrupted"));
+    assert_eq!(take_record(&scratch).end(), Some("interrupted"));
     scratch.assert_no_processes_left();
 }

@@ -242,7 +242,8 @@ fn a_shape_can_be_given_as_a_config_file() {
     let file = scratch.make_model(&[&["synth", "--config", "my-model/config.json"], &as_gguf[..]].concat());
     assert_eq!(file.file_name().unwrap(), "my-model-q4_k.gguf");
     let facts = ModelFacts::of(&ModelFolder::open(&file).unwrap()).unwrap();
-    // Rows of 64 numbers do not divide into quantization blocks of 256. Only the rows of `down_proj` have 256 numbers.
+    // Rows of 64 numbers do not divide into quantization blocks of 256. Only the rows of `down_proj` have 256 numbers, so all
+    // other matrices are Q8_0.
     let dtypes: Vec<_> = facts.dtypes.keys().map(ToString::to_string).collect();
     assert_eq!(dtypes, ["F32", "Q4_K", "Q8_0"]);
 }

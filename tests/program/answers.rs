@@ -80,7 +80,7 @@ fn a_wrong_answer_to_a_later_request_keeps_the_samples_before_it() {
     assert_faults(LATER, &[]);
 }
 
-/// A request for one token does not set `ignore_eos`.
+/// A request for one token does not set `ignore_eos`, so the engine may report `eos`.
 #[test]
 fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
     let rule = ("says_eos", "", "wrong_output", "warm-up 1", "finished `eos` without an EOS token");

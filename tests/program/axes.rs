@@ -1,4 +1,4 @@
-//! The axes of scenarios: batches, padding, the cache of keys and values, and their options on the command line.
+//! The axes of scenarios: batches, padding, the KV cache, and their options on the command line.
 
 use serde_json::Value;
 

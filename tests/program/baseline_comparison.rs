@@ -12,7 +12,7 @@ use crate::support::baselines::{
 #[test]
 fn a_baseline_is_restored_after_a_killed_replacement() {
     let (scratch, engine, folder) = with_saved_baseline();
-    // The folder's name after a process was killed in the middle of a replacement. No process has this number.
+    // Gives the folder the name that it has if a process is killed in the middle of a replacement. No process has this number.
     fs::rename(&folder, folder.with_file_name(".main.old.4194999")).unwrap();
     run(&scratch, &engine, COMPARE).exits_with(0);
     assert!(folder.exists());

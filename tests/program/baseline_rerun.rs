@@ -1,4 +1,5 @@
-//! Runs that measure a baseline's programs again, together with the new programs. And the output of runs with a baseline.
+//! Tests of runs that measure a baseline's programs again, together with the new programs, and of the output of runs with a
+//! baseline.
 
 use std::fs;
 

@@ -165,7 +165,7 @@ fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
     outcome.assert_stderr(&["no engine is ready for calibration", "hint: "]);
 }
 
-/// Runs the hint of a report, word by word as a shell reads it, in few blocks.
+/// Runs the hint of a report in a shell, as a user would paste it, but with five blocks.
 fn calibrate_as_hinted(scratch: &Scratch, hint: &str) {
     let arguments = hint.strip_prefix("orchestrate ").unwrap_or_else(|| panic!("no command: {hint}"));
     let program = env!("CARGO_BIN_EXE_orchestrate");

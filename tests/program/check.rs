@@ -8,7 +8,7 @@ use crate::support::{
     Outcome, Scratch, command, fake_engine, finish, root, without_line_breaks, write_program,
 };
 
-/// A fault of the fake engine, and the check that must find it.
+/// Faults of the fake engine, each with the check that must find it.
 const FAULTS: &[(&str, &str)] = &[
     ("exits_before_hello", "hello"),
     ("wrong_version", "hello"),

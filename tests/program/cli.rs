@@ -223,7 +223,7 @@ fn a_metric_is_explained_by_its_name_or_by_the_title_of_its_column() {
 // Output to pipes and files.
 
 /// Measures an engine whose stray lines on stdout must not appear in the output.
-fn decode(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+fn measure(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let engine = scratch.faulty("chatter", &[]);
     let mut command = scratch.orchestrate();
     command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).arg("-e").arg(engine);
@@ -233,7 +233,7 @@ fn decode(scratch: &Scratch, arguments: &[&str]) -> Outcome {
 #[test]
 fn with_json_to_stdout_nothing_else_is_on_stdout() {
     let scratch = Scratch::new();
-    let outcome = decode(&scratch, &["--json", "-"]).exits_with(0);
+    let outcome = measure(&scratch, &["--json", "-"]).exits_with(0);
     let report = outcome.json();
     assert_eq!(report["cases"][0]["engine"]["label"], "chatter");
     outcome.assert_stderr(&["recorded in "]);
@@ -243,7 +243,7 @@ fn with_json_to_stdout_nothing_else_is_on_stdout() {
 fn json_to_a_file_leaves_the_table_on_stdout() {
     let scratch = Scratch::new();
     let file = scratch.join("report.json");
-    let outcome = decode(&scratch, &["--json", file.to_str().unwrap()]);
+    let outcome = measure(&scratch, &["--json", file.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!(report["cases"][0]["case"], "decode");
     outcome.assert_stdout(&["decode", "--full"]);
@@ -251,7 +251,7 @@ fn json_to_a_file_leaves_the_table_on_stdout() {
 
 #[test]
 fn a_run_prints_only_the_requested_format() {
-    let outcome = decode(&Scratch::new(), &["--format", "csv"]);
+    let outcome = measure(&Scratch::new(), &["--format", "csv"]);
     let columns: Vec<_> = outcome.stdout.lines().map(|line| line.split(',').count()).collect();
     assert!(outcome.stdout.starts_with("record,case,scenario,engine,"), "{outcome:?}");
     assert!(columns.len() > 2 && columns.iter().all(|count| *count == columns[0]), "{outcome:?}");
@@ -260,7 +260,7 @@ fn a_run_prints_only_the_requested_format() {
 #[test]
 fn a_record_gives_the_same_report_again() {
     let scratch = Scratch::new();
-    let first = decode(&scratch, &["--format", "csv"]);
+    let first = measure(&scratch, &["--format", "csv"]);
     let mut report = scratch.orchestrate();
     let again = finish(report.arg("report").args(files(&scratch.results())).args(["--format", "csv"]));
     assert_eq!((again.stdout, again.code), (first.stdout, Some(0)));
@@ -268,7 +268,7 @@ fn a_record_gives_the_same_report_again() {
 
 #[test]
 fn debug_shows_requests_and_answers_on_stderr_and_nothing_on_stdout() {
-    let outcome = decode(&Scratch::new(), &["--json", "-", "--debug"]);
+    let outcome = measure(&Scratch::new(), &["--json", "-", "--debug"]);
     outcome.json();
     outcome.assert_stderr(&[
         "[chatter] < {\"type\":\"hello\"",

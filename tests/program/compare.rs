@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::snapshot::formats;
 use crate::support::{Outcome, Scratch, finish};
 
-/// A record to write, of one engine in one scenario: five blocks of three rounds.
+/// A record that a test writes: one engine in one scenario, five blocks of three rounds.
 struct TestRecord {
     cpu: &'static str,
     /// The time between tokens in each block, in milliseconds.

@@ -9,7 +9,7 @@ use crate::support::record::Record;
 use crate::support::run::RUN;
 use crate::support::{Running, Scratch, fake_engine, finish, wait_until};
 
-/// The versions of cgroups. With `none`, and with a version that this machine lacks, engines have no cgroup.
+/// The values of `ORCHESTRATE_CGROUPS`. With `none`, and with a version that this machine lacks, engines have no cgroup.
 const CGROUPS: [&str; 3] = ["2", "1", "none"];
 
 fn one_block(scratch: &Scratch, engine: &Path) -> Command {
@@ -32,7 +32,7 @@ fn process_in(line: &str) -> u32 {
     line.trim().rsplit(' ').next().unwrap().parse().unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// Whether a process runs. A process that has ended and waits for its parent does not.
+/// Whether a process runs. A process that has ended and waits for its parent does not count.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -127,7 +127,7 @@ fn a_daemon_with_an_emptied_environment_ends_with_a_killed_orchestrator() {
 #[test]
 fn a_daemon_is_paused_while_another_engine_is_measured() {
     let scratch = Scratch::new();
-    // The other engine writes the state of the daemon that the first one has left.
+    // The second engine logs the state of the daemon that the first engine has left.
     let (pid, state) = (scratch.join("pid"), scratch.join("state"));
     let first = scratch.script(
         "first",
@@ -227,7 +227,7 @@ fn relative_paths_begin_at_the_users_folder() {
         (&load["options"]["engine"], &load["options"]["version"]),
         (&path("draft.gguf").into(), &path("new/1").into())
     );
-    // `a/b` does not begin with `./` and does not exist, so it may be no path.
+    // `a/b` does not begin with `./` and does not exist, so it is not treated as a path.
     assert_eq!(load["options"]["signal"], "a/b");
 }
 

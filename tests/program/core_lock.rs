@@ -1,4 +1,5 @@
-//! Two runs on the same cores: the second one is refused, waits, or measures anyway, and its record says so.
+//! Two runs on the same cores: the second one is refused, waits, or measures anyway. The record of a run says whether it held
+//! its cores alone.
 
 use std::process::Command;
 
@@ -15,7 +16,7 @@ fn command(scratch: &Scratch, results: &str, engine: &std::path::Path) -> Comman
     command
 }
 
-/// A run that holds its cores until it is interrupted.
+/// Starts a run that holds its cores until it is interrupted.
 fn start_holder(scratch: &Scratch) -> Running {
     let engine = scratch.faulty("hangs_in_generate", &[]);
     let mut holder = Running::start(&mut command(scratch, "held", &engine));
@@ -44,7 +45,7 @@ fn a_second_run_on_the_same_cores_is_refused_and_names_the_first() {
 }
 
 #[test]
-fn a_run_waits_until_another_run_ends_or_is_killed() {
+fn a_run_waits_until_another_run_is_killed() {
     let scratch = Scratch::new();
     let holder = start_holder(&scratch);
     let mut waiting = Running::start(command(&scratch, "waited", fake_engine()).arg("--wait"));
@@ -74,7 +75,7 @@ fn a_run_beside_another_one_has_a_warning_and_its_record_says_so() {
 fn a_run_does_not_wait_for_a_run_on_other_cores() {
     let scratch = Scratch::new();
     let holder = start_holder(&scratch);
-    // The file of the other run, as if that run had other cores.
+    // Changes the cores in the lock file of the other run, as if that run used other cores.
     let locks = std::fs::read_dir(scratch.join("locks")).unwrap().flatten().map(|entry| entry.path());
     let path = locks.into_iter().find(|path| path.extension().is_some_and(|it| it == "json")).unwrap();
     let mut described: serde_json::Value =

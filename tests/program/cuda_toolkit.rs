@@ -1,5 +1,5 @@
 //! Tests of scripts/cuda-toolkit with a stand-in for the installer `uv`, which makes a toolkit of a few bytes without a
-//! network. And tests of scripts/check-cuda with a stand-in for cargo: when the script compiles, and its messages.
+//! network. Tests of scripts/check-cuda and of engines/candle/build-cuda with a stand-in for cargo.
 #![cfg(target_os = "linux")]
 
 use std::os::unix::fs::PermissionsExt;

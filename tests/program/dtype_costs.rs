@@ -89,7 +89,8 @@ fn an_engine_that_scores_in_f16_and_generates_in_8_bits_is_wrong() {
     assert!(reasons[0].contains("nats less likely; the bound for f16 on this model is"), "{reasons:?}");
 }
 
-/// A limit of the check: if 8 bits cost as much as bf16, the tokens of both lose about as much.
+/// A limit of the check: if 8 bits cost as much as bf16, the tokens of both engines are less likely than the verifier's by
+/// about as much.
 #[test]
 fn an_engine_that_generates_in_8_bits_is_not_found_if_the_reported_bf16_costs_as_much() {
     let scratch = with_verifier(MODEL_OF_EQUAL_COSTS);

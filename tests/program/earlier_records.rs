@@ -7,7 +7,7 @@ use crate::support::{Scratch, finish, root};
 /// Fields with texts for readers. The words may change, but not the number of texts.
 const PROSE: &[&str] = &["sentence", "message", "hint", "reasons", "warnings", "notes", "notices"];
 
-/// The field with texts to which a later version may add texts.
+/// The one field with texts to which a later version may add texts.
 const GROWING_ARRAY: &str = "notes";
 
 /// Fields that identify the elements of an array. A later version may add elements that have a metric.

@@ -1,4 +1,4 @@
-//! The environment variables of engines: what an engine gets of the user's, and that no record has a secret.
+//! The environment variables of engines: which of the user's variables an engine gets, and that no record has a secret.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,8 @@ const OF_USER: &[(&str, &str)] = &[
     ("SERVICE_TOKEN", "service-0123456789"),
 ];
 
-/// An engine that writes its environment to the file `environment`, and to its stderr before it exits in a sample.
+/// An engine that writes its environment to the file `environment` and to its stderr. It exits in a sample, so that the record
+/// has its stderr.
 fn engine(scratch: &Scratch) -> PathBuf {
     let file = scratch.join("environment");
     let text = format!(

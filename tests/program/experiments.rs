@@ -1,5 +1,5 @@
-//! Tests that the whole program finds planted effects and no others: a slowdown above the noise, none below it, and the
-//! right ratio on a machine that becomes slower. Random numbers have fixed seeds. Without them, the few wrong verdicts that
+//! Tests that the whole program finds planted effects and no others: a slowdown above the noise, none below it, and the right
+//! ratio on a machine that becomes slower. Noise has a fixed seed. With a new seed in each run, the wrong verdicts that
 //! statistics allows would make tests fail now and then.
 
 use std::path::PathBuf;
@@ -77,7 +77,8 @@ fn an_engine_compared_with_itself_is_never_faster_or_slower() {
     assert!(["same", "inconclusive"].contains(&comparison["verdict"].as_str().unwrap()), "{comparison:#}");
 }
 
-/// Compares an engine with one that is a quarter faster, on a machine on which all times grow by half in each second.
+/// Compares an engine with one that is a quarter faster, on a machine on which all times grow in each second by half of their
+/// first value.
 fn compare_on_a_drifting_machine(order: &str) -> Value {
     let scratch = Scratch::new();
     let from_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();

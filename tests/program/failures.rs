@@ -1,5 +1,5 @@
 //! The failure matrix: for each fault that a run can meet, a run of the fake engine and a healthy one. The run ends, the row
-//! names the failure and its time, the healthy engine is measured, and no process is left. This file has the programs that
+//! names the failure and its stage, the healthy engine is measured, and no process is left. This file has the programs that
 //! exit, hang, print too much, or are no engines. Tests of wrong answers are in `answers.rs`.
 
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ const FAULTS: &[FaultCase] = &[
 ];
 
 #[test]
-fn every_failure_is_a_row_with_its_kind_time_message_and_stderr() {
+fn every_failure_is_a_row_with_its_kind_stage_message_and_stderr() {
     let run = assert_faults(FAULTS, &[]);
     for (fault, stderr) in [
         ("exits_before_hello", "libfake.so.4"),
@@ -177,7 +177,7 @@ fn progress_moves_the_deadline_of_a_slow_load() {
 #[test]
 fn an_engine_whose_clock_omits_time_gets_a_warning() {
     let run = run_with_healthy(&[("late", "--fault hides_time")], &[]);
-    // The report computes this warning from the record, as it checks all claims.
+    // The report makes this warning from the record, as it does for other claims.
     let warnings = run.assert_measured("late").report["warnings"].to_string();
     assert!(warnings.contains("late: its clock leaves out 1"), "{warnings}");
     let contradicted = run.report["cases"].as_array().unwrap().iter().filter(|it| it["contradicted"] == true);
@@ -229,7 +229,7 @@ fn silent_when(scratch: &Scratch, test: &str, settings: &str) -> PathBuf {
     scratch.script("silent", &text)
 }
 
-/// A run of only the engine of `silent_when`.
+/// Runs the engine of `silent_when` alone.
 fn run_of_silent(test: &str, blocks: &str) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();

@@ -1,4 +1,4 @@
-//! Engines whose time stamps are wrong only a little, in the default suite with its five blocks: short requests with early
+//! Engines whose time stamps are only a little wrong, in the default suite with its five blocks: short requests with early
 //! times, and tokens that are stamped in groups. Their streamed requests have true stamps. Tests of larger errors are in
 //! `tests/machine/false_claims.rs`.
 
@@ -8,8 +8,8 @@ const NAME: &str = "engine";
 /// Requests of 1 to 22 ms.
 const TIMES: &str = "--first-token-ns 1000000 --per-prompt-token-ns 20000 --per-token-ns 250000";
 
-/// Runs only an engine with this fault, so no other engine shows how fast this machine is. A fixed number of warm-up requests keeps
-/// the run short.
+/// Measures one engine, with this fault, so no other engine shows how fast this machine is. A fixed number of warm-up requests
+/// keeps the run short.
 fn run_with_fault(fault: &str) -> Run {
     let settings = format!("{TIMES} {fault}");
     let run = run_default_suite(&[(NAME, &settings)], &["--warmup", "4"]);

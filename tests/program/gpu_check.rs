@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Scratch, command, copy_program, driver, fake_engine, finish, quoted, root};
 
-/// The reference engine, which uses one program on CPU and GPU.
+/// The reference engine, which uses the same program on CPU and GPU.
 const REFERENCE: &str = r#"
     about = "verifies"
     binary = "steady-engine"

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::support::record::{Record, files};
 use crate::support::{Running, Scratch, driver, fake_engine, finish, root};
 
-/// A run of an engine that answers three requests and then hangs. The engine has a grandchild in another session.
+/// The command of a run whose engine answers three requests and then hangs. The engine has a grandchild in another session.
 fn hanging_command(scratch: &Scratch) -> Command {
     let engine = scratch.faulty("hangs_in_generate,leaves_grandchild", &["--at", "3"]);
     let mut command = scratch.orchestrate();

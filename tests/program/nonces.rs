@@ -8,7 +8,7 @@ use crate::support::record::files;
 use crate::support::run::{RUN, Run};
 use crate::support::{Scratch, fake_engine, finish, without_line_breaks};
 
-/// Requests of 17 ms. Their times are those of the script.
+/// Settings that make each request take 17 ms.
 const TIMES: &str = "--first-token-ns 1000000 --per-prompt-token-ns 20000 --per-token-ns 250000";
 const PER_TOKEN_NS: u64 = 250_000;
 
@@ -33,7 +33,8 @@ fn gaps_ns(run: &Run, label: &str) -> Vec<u64> {
     run.record.samples_of(label).iter().map(gap).collect()
 }
 
-/// A field of the samples of an engine, warm-up included. Whether a request is discarded depends on the times.
+/// The values of a field in an engine's samples, warm-up included. Discarded requests are left out, because their number
+/// depends on the times.
 fn fields(run: &Run, field: &str, label: &str) -> Vec<String> {
     let launches: Vec<&Value> = run.record.launches_of(label).iter().map(|it| &it["launch"]).collect();
     let samples = run.record.entries("sample").into_iter();
@@ -133,7 +134,7 @@ fn the_command_request_repeats_a_request_of_a_run_apart_from_its_id() {
     let repeated = request(&["--seed", "3", "--nonce", &nonce]);
     assert_eq!(sent.iter().filter(|line| **line == repeated).count(), 1, "{repeated}");
     assert!(!sent.contains(&request(&["--seed", "3"])) && !sent.contains(&request(&["--nonce", &nonce])));
-    // The program names this command.
+    // `orchestrate explain` prints this command.
     let [record] = &files(&scratch.results())[..] else { panic!("expected one record") };
     let explained = finish(scratch.orchestrate().args(["explain", "logs", "decode"]).arg(record));
     let command = format!("`orchestrate request {} decode --seed 3 --nonce {nonce}`", engine.display());

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::run::{Run, store_answers_of};
 use crate::support::{Scratch, copy_program, fake_engine, finish};
 
-/// A fake model whose next token does not depend on the random ids at the start of a prompt, like that of a trained model.
+/// A fake model whose next token does not depend on the random ids at the start of a prompt, as in a trained model.
 const MODEL: &str = "--ignored-ids 4";
 const RIGHT: &str = "right";
 const PARTS: [&str; 4] = ["half", "start_and_half", "last_200", "last_64"];
@@ -45,7 +45,7 @@ fn stored_dependent_prompts_find_engines_that_compute_a_part_of_each_prompt() {
         assert!(stored.stdout.contains(&line), "{}", stored.stdout);
     }
     let mut command = scratch.orchestrate();
-    // No verifier runs here.
+    // No verifier can run here, so the prompts must come from the stored file.
     command.env_remove("ORCHESTRATE_VERIFIER").arg("-m").arg(scratch.join("model"));
     add_engines(&scratch, &mut command);
     command.args(["--blocks", "5", "--json", "-"]).arg("--results").arg(scratch.results());

@@ -103,7 +103,7 @@ fn engines_that_are_set_up_are_measured_in_each_precision_and_the_best_verified_
     );
     let file = files(&scratch.results()).remove(0);
     let again = recommend(&scratch, &["--record", file.to_str().unwrap()]).exits_with(0);
-    // The evidence of a named record names its file.
+    // Only the evidence differs: for a record that the user names, it has the file.
     let without_evidence = |text: &str| text.split("evidence: ").next().unwrap().to_string();
     let recommended = without_evidence(&recommendation(&again));
     assert_eq!(recommended, without_evidence(&text), "the record gives the same recommendation");

@@ -32,8 +32,8 @@ fn store(file: &Path, started: &str, id: &str) {
     std::fs::write(file, format!("{header}\n{rest}")).unwrap();
 }
 
-/// A folder with two records. The file of the later one sorts first.
-fn two_records(scratch: &Scratch) -> [PathBuf; 2] {
+/// Writes two records. By name, the file of the later one comes first.
+fn write_two_records(scratch: &Scratch) -> [PathBuf; 2] {
     let [earlier, later] = ["z.jsonl", "a.jsonl"].map(|name| scratch.results().join(name));
     store(&earlier, "2026-01-02T03:04:05Z", "earlier");
     store(&later, "2026-02-03T04:05:06Z", "later");
@@ -100,7 +100,7 @@ fn a_folder_that_cannot_be_written_is_refused_before_an_engine_is_built() {
 #[test]
 fn a_report_without_a_file_shows_the_record_that_was_started_last() {
     let scratch = Scratch::new();
-    two_records(&scratch);
+    write_two_records(&scratch);
     // Files that are no record do not matter.
     std::fs::write(scratch.results().join("zz.jsonl"), "no record\n").unwrap();
     let report = orchestrate(&scratch, &["report", "--format", "json"]).exits_with(0).json();
@@ -113,7 +113,7 @@ fn a_report_without_a_file_shows_the_record_that_was_started_last() {
 #[test]
 fn records_are_listed_newest_first_in_every_format() {
     let scratch = Scratch::new();
-    let [earlier, _] = two_records(&scratch);
+    let [earlier, _] = write_two_records(&scratch);
     let text = std::fs::read_to_string(&earlier).unwrap();
     let cut_off = text.lines().filter(|line| !line.contains("\"entry\":\"end\""));
     std::fs::write(&earlier, cut_off.collect::<Vec<_>>().join("\n") + "\n").unwrap();
@@ -192,7 +192,7 @@ fn a_file_that_is_no_record_is_described_in_words() {
 #[test]
 fn a_record_compared_with_itself_says_so_in_every_format() {
     let scratch = Scratch::new();
-    let [_, later] = two_records(&scratch);
+    let [_, later] = write_two_records(&scratch);
     let copy = scratch.join("copy.jsonl");
     std::fs::copy(&later, &copy).unwrap();
     for format in ["table", "markdown", "json"] {
@@ -201,7 +201,7 @@ fn a_record_compared_with_itself_says_so_in_every_format() {
         let text = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("both are the same record (later), so there is no difference"), "{text}");
         assert!(text.contains("orchestrate report --list"), "{text}");
-        // On a screen, nothing else is worth reading.
+        // A table has nothing else.
         assert!(format != "table" || outcome.stdout.lines().count() <= 2, "{text}");
     }
 }

@@ -1,11 +1,11 @@
-//! Values of the command line that cannot be met. If no engine accepts a value, it is refused before anything is built or
-//! loaded, and a dry run has the same error. Only a program without a manifest is started, to ask for its values. If some engines
-//! accept a value, the others are rows with the reason.
+//! Values of the command line that engines cannot meet. If no engine accepts a value, it is refused before anything is built or
+//! loaded, and a dry run has the same error. Only a program without a manifest is started, to ask for its values. If some
+//! engines accept a value, the others are rows with the reason.
 
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Scratch, build_command, finish, root};
 
-/// A tree of two engines: `narrow` accepts few values, `wide` others. Both have a program that can be built.
+/// A tree of two engines, `narrow` and `wide`, whose `load` accepts different values. Both have a program that can be built.
 fn tree() -> Scratch {
     let scratch = Scratch::outside_checkout();
     let manifest = |name: &str, devices: &str, dtypes: &str, options: &str, rest: &str| {

@@ -149,7 +149,7 @@ fn terminal() -> (OwnedFd, File) {
 }
 
 /// Sets two engines up on a terminal on which the user types these keys.
-fn answer(scratch: &Scratch, keys: &str) -> Outcome {
+fn set_up_with_keys(scratch: &Scratch, keys: &str) -> Outcome {
     let (ours, theirs) = terminal();
     rustix::io::write(&ours, keys.as_bytes()).unwrap();
     let mut command = scratch.orchestrate_without_checkout();
@@ -170,10 +170,10 @@ fn answer(scratch: &Scratch, keys: &str) -> Outcome {
 fn on_a_terminal_one_confirmation_starts_the_set_up_of_all_engines() {
     let scratch = tree();
     for refusal in ["\n", "n\n", "\u{4}"] {
-        let outcome = answer(&scratch, refusal).exits_with(4);
+        let outcome = set_up_with_keys(&scratch, refusal).exits_with(4);
         assert!(outcome.stdout.is_empty() && !is_built(&scratch, "able"), "{outcome:?}");
     }
-    let outcome = answer(&scratch, "y\n").exits_with(0);
+    let outcome = set_up_with_keys(&scratch, "y\n").exits_with(0);
     assert_eq!(outcome.stdout, "ready: `able`, `deft`\n");
 }
 

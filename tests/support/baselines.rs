@@ -20,7 +20,7 @@ pub fn engine(scratch: &Scratch, name: &str, per_token_ns: u32) -> PathBuf {
     scratch.engine(name, &format!("--real-sleep false --per-token-ns {per_token_ns}"))
 }
 
-/// An engine that reports the next one of these times between tokens in each launch.
+/// An engine that reports another time between tokens in each launch: these, in order.
 pub fn unsteady_engine(scratch: &Scratch, name: &str, per_token_ns: &[u32]) -> PathBuf {
     let (count, fake) = (scratch.join("launches"), fake_engine().display());
     let (count, times) =

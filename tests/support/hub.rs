@@ -194,7 +194,7 @@ impl Shared {
         if let Some(repository) = path.strip_prefix("/api/models/") {
             let (id, revision) = repository.split_once("/revision/").unwrap_or((repository, "main"));
             return match () {
-                // The hub gives this answer for a repository that does not exist or is private.
+                // The real hub gives this answer for a repository that does not exist or is private.
                 () if id != self.id => Reply::of(401).with("X-Error-Code", "RepoNotFound"),
                 () if !REVISIONS.contains(&revision) => {
                     Reply::of(404).with("X-Error-Code", "RevisionNotFound")

@@ -1,4 +1,4 @@
-//! Run records, read only by their documented JSON fields.
+//! Reads and changes run records through their documented JSON fields alone.
 
 use std::path::{Path, PathBuf};
 
@@ -105,7 +105,7 @@ impl Record {
         failure
     }
 
-    /// Checks the kind and the time of the only failure of a configuration.
+    /// Checks the kind and the stage (`when`) of the only failure of a configuration.
     #[track_caller]
     pub fn assert_failed(&self, label: &str, kind: &str, when: &str) -> &Value {
         let failure = self.failure_of(label);

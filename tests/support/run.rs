@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::record::{Record, case_of};
 use super::{Outcome, Scratch, copy_folder, finish};
 
-/// One block of the decode scenario: three warm-up requests, then two rounds. With several engines, the engine is paused between
-/// requests, and a discarded request precedes each sample, because the median of the warm-up requests is short. There are three
-/// of them, so that one slow request on a busy machine does not change the median.
+/// One block of the decode scenario: three warm-up requests, then two rounds. With several engines, each engine is paused
+/// between its requests. A discarded request precedes each sample, because the median of the warm-up requests is short. There
+/// are three warm-up requests, so that one slow request on a busy machine does not change the median.
 pub const RUN: &[&str] =
     &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 
@@ -46,7 +46,7 @@ pub fn run_default_suite(engines: &[(&str, &str)], options: &[&str]) -> Run {
     run_selected(engines, Verifier::Engine(""), &[&["--blocks", "5", "--json", "-"], options].concat())
 }
 
-/// The options select the scenarios.
+/// Runs engines in the scenarios that the options select.
 pub fn run_selected(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Run {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
@@ -93,7 +93,7 @@ pub fn store_answers_of(scratch: &Scratch, settings: &str, options: &[&str]) -> 
     finish(command.args(options))
 }
 
-/// A fault, its settings, and the expected failure: kind, time, words of the message.
+/// A fault, its settings, and the expected failure: kind, stage, words of the message.
 pub type FaultCase = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// Runs an engine for each fault. Checks that the engine's row has the failure, and that the earlier samples are kept.
@@ -141,7 +141,8 @@ impl Run {
         self
     }
 
-    /// Checks that record and report have a warning about an engine with these words. Without words, no warning is allowed.
+    /// Checks that record and report have a warning with these words about an engine. Without words, the record must have no
+    /// warning about it.
     #[track_caller]
     pub fn assert_warnings(&self, label: &str, words: &str) -> &Self {
         let warnings = self.record.warnings_of(label);
@@ -200,7 +201,8 @@ impl Run {
         tokens.filter(|it| launches.contains(&&it["launch"])).collect()
     }
 
-    /// The messages about claims of this engine that do not hold. Each of its rows is marked if there are any.
+    /// The messages about claims of this engine that do not hold. Checks that all of its rows are marked if there are any, and
+    /// none otherwise.
     #[track_caller]
     pub fn contradictions_of(&self, label: &str) -> Vec<&str> {
         let contradictions = self.report["contradictions"].as_array().unwrap().len();

@@ -47,7 +47,8 @@ fn unknown_format_error(words: &[&str]) -> String {
 
 const FORMATS_PREFIX: &str = "[possible values:";
 
-/// Replaces each list of formats in an error message by one word. `--help` lists them in another form, which stays.
+/// Replaces each list of formats in an error message or in the short help (`-h`) by one word. `--help` lists them in another
+/// form, which stays.
 fn without_formats(text: &str) -> String {
     let mut parts = text.split(FORMATS_PREFIX);
     let mut result = parts.next().unwrap_or_default().to_string();

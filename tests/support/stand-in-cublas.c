@@ -1,6 +1,6 @@
 /* A stand-in for cuBLAS, used together with the stand-in for the driver. To refuse products, STAND_IN_REFUSES names the types of
- * the matrices and of the sum: `cublasGemmEx:14:68=15`. STAND_IN_CUBLAS is the version of this library. If this library is at the
- * path STAND_IN_REFUSES_FROM, it creates no handle. */
+ * the matrices and of the sum, and the error: `cublasGemmEx:14:68=15`. STAND_IN_CUBLAS is the version of this library. If this
+ * library is at the path STAND_IN_REFUSES_FROM, it creates no handle. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,8 +1,11 @@
 /* A stand-in for CUDA's driver, for machines without a GPU. It enforces rules of the driver: `cuInit` comes first, memory
- * and events need a current context, and the time of an event is known only after a wait. When the process ends, it
- * logs the resources that were not released. Variables: STAND_IN_LOG (a file), STAND_IN_GPUS,
- * STAND_IN_FREE_MIB, STAND_IN_MS (the times of the passes, in turn), STAND_IN_REFUSES (`name=code`), STAND_IN_CRASHES (a
- * function), STAND_IN_HANGS (a function). */
+ * and events need a current context, and the time of an event is known only after a wait. At the end of the
+ * process, the stand-in logs the resources that were not released. Variables:
+ * - STAND_IN_LOG: the file of the log.
+ * - STAND_IN_GPUS, STAND_IN_FREE_MIB: the number of GPUs, and their free memory.
+ * - STAND_IN_MS: the times of the passes in milliseconds, in turn.
+ * - STAND_IN_REFUSES: a function and the error that it returns, `name=code`.
+ * - STAND_IN_CRASHES, STAND_IN_HANGS: the function that aborts the process, and the function that never returns. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +79,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 38 ? 50 << 20 : -1;
     return 0;
 }
-/* The last byte is the device's number, so no other stand-in has this UUID. Also logs the device order of the environment. */
+/* The last byte is the device's number, so each GPU has a UUID of its own. Also logs the device order of the environment. */
 int cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
     BEGIN("cuDeviceGetUuid_v2");
     stand_in_log("order %s", getenv("CUDA_DEVICE_ORDER") ? getenv("CUDA_DEVICE_ORDER") : "none");
@@ -124,7 +127,7 @@ int cuMemsetD8_v2(unsigned long long address, unsigned char value, size_t bytes)
 }
 int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t bytes) {
     IN_CONTEXT("cuMemcpyHtoD_v2");
-    /* A caller whose buffer is shorter than its stated size reads out of bounds here, and a sanitizer reports it. */
+    /* If the caller's buffer is shorter than stated, this loop reads out of bounds, and a sanitizer reports it. */
     static volatile unsigned char sum;
     for (size_t at = 0; at < bytes; at += 4096) sum += ((const unsigned char *)from)[at];
     return 0;

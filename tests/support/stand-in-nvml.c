@@ -6,7 +6,8 @@
  *   every GPU names a process number that does not exist here, as in a container that sees the host's numbers.
  * - STAND_IN_ENERGY=none: there is no counter. STAND_IN_MIG: the first GPU is divided into two parts.
  * - STAND_IN_LOG: a file that gets a line for each reading of energy (`energy`) and for each handle (`device`).
- * - STAND_IN_HANGS_IN_ENERGY, STAND_IN_HANGS_IN_PROBE: the number of the call that never returns. It prints a line on stderr. */
+ * - STAND_IN_HANGS_IN_ENERGY, STAND_IN_HANGS_IN_PROBE: the number of the first call that never returns. It prints a line
+ *   on stderr. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>

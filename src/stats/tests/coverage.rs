@@ -18,9 +18,9 @@ pub fn coverage(noise: Noise, scale: f64, design: Design, experiments: u32) -> f
     covered.count() as f64 / f64::from(experiments)
 }
 
-/// The coverage on normal noise (Starr, 1966). The rule depends only on the spread of the blocks, and on normal noise their mean
-/// is independent of it. So only spreads are simulated: the last half width gives the probability that the interval contains
-/// zero. This needs far fewer experiments than counting intervals.
+/// The coverage on normal noise (Starr, 1966). The rule depends only on the spread of the blocks, and on normal noise their
+/// mean is independent of this spread. So only spreads are simulated: the last half width gives the probability that the
+/// interval contains zero. This needs far fewer experiments than counting intervals.
 fn coverage_by_half_widths(scale: f64, design: Design, experiments: u32) -> f64 {
     let mut random = Random::seeded(1);
     let critical =
@@ -31,7 +31,7 @@ fn coverage_by_half_widths(scale: f64, design: Design, experiments: u32) -> f64 
         for (blocks, critical) in INTERIM_ANALYSES.into_iter().zip(critical) {
             squares += random.chi_square(blocks - 1 - df);
             df = blocks - 1;
-            // In standard errors of the mean.
+            // As a multiple of the true standard error of the mean.
             let half_width = critical * (squares / df as f64).sqrt();
             if half_width * scale <= (blocks as f64).sqrt() || blocks == INTERIM_ANALYSES[3] {
                 sum += 1.0 - 2.0 * normal_above(half_width);

@@ -1,11 +1,12 @@
-//! Two estimators of the ratio of two engines on a machine that changes between two speeds, for which the true ratio is known.
+//! The errors of two estimators of the ratio of two engines. The simulated machine changes between two speeds; the true ratio
+//! is known.
 
 use super::noise::{Machine, Noise};
 use crate::median;
 
 const BLOCKS: usize = 5;
 
-/// The root mean square of the error of each estimator, as a share of the true ratio.
+/// The root mean square of the error of `paired_rounds` and of `quotient_of_medians`, as a share of the true ratio.
 pub fn errors(rounds_at_one_speed: f64, true_ratio: f64, experiments: usize) -> [f64; 2] {
     let mut machine = Machine::new(Noise::Plateaus, 0.005, 11);
     machine.rounds_at_one_speed = rounds_at_one_speed;
@@ -19,13 +20,13 @@ pub fn errors(rounds_at_one_speed: f64, true_ratio: f64, experiments: usize) -> 
     [0, 1].map(|estimator| mean(squares.iter().map(|it| it[estimator])).sqrt())
 }
 
-/// The ratio that verdicts use: for each block the median over its paired rounds, then the geometric mean of the blocks.
+/// The log ratio that verdicts use: for each block the median over its paired rounds, then the mean of the blocks.
 fn paired_rounds<const N: usize>(blocks: &[[[f64; 2]; N]]) -> f64 {
     let of_block = |rounds: &[[f64; 2]; N]| median(&rounds.map(|[one, other]| one - other)).unwrap();
     mean(blocks.iter().map(of_block))
 }
 
-/// The quotient of the two values in a table: for each engine the median of its launches' medians.
+/// The logarithm of the quotient of the two values in a table. A value is the median of the medians of an engine's launches.
 fn quotient_of_medians<const N: usize>(blocks: &[[[f64; 2]; N]]) -> f64 {
     let value = |side: usize| {
         let launches: Vec<f64> =

@@ -8,7 +8,7 @@ use crate::{
 };
 use crate::{Ratios, Rounds, Rule, Series, StoppedBy, Twin, Verdict};
 
-/// The reference and two others. The twin of the reference has the index after theirs.
+/// The reference and two others. The twin of the reference has the next index.
 const ENGINES: usize = 3;
 const REFERENCE: usize = 0;
 const WORKLOADS: usize = 6;
@@ -59,7 +59,7 @@ pub fn verdicts_under(
 }
 
 /// The share of experiments with a false verdict. All engines equal the reference, in several workloads. Each workload is
-/// measured until its intervals are narrow, with a twin of the reference.
+/// measured, with a twin of the reference, until the rule ends it.
 pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     let rule = Rule::default();
     let mut machine = Machine::new(noise, scale * rule.half_width(), 7);
@@ -72,8 +72,9 @@ pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     false_verdicts.count() as f64 / f64::from(experiments)
 }
 
-/// The share of comparisons between two runs of one program with a false verdict, without and with the noise floor of the
-/// runs' own blocks. `deviation_ratio` is the deviation between runs, divided by the deviation between the blocks of one run.
+/// The share of false verdicts in comparisons of two runs of one program: without a noise floor, and with the noise floor
+/// between the blocks of each run. `deviation_ratio` is the deviation between runs, divided by the deviation between the blocks
+/// of one run.
 pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
     let mut machine = Machine::new(Noise::Normal, 0.02, 11);
     let mut false_verdicts = [0u32; 2];
@@ -129,7 +130,7 @@ fn equal_pairs_have_no_more_false_verdicts_than_claimed() {
     for noise in ALL {
         for scale in [0.8, 1.7] {
             for source in [FloorSource::Nothing, FloorSource::Twin, FloorSource::Calibration] {
-                // Skew, or noise that always hits the same engine, needs a calibrated noise floor.
+                // Under skew, or noise that always hits the same engine, only a calibrated noise floor keeps the claim.
                 let is_one_sided = matches!(noise, Noise::Skewed(_) | Noise::HitOnOneSide);
                 if !is_one_sided || source == FloorSource::Calibration {
                     let [faster, slower, ..] = verdicts(noise, scale, source, 0.0, 1_000);

@@ -1,4 +1,4 @@
-//! The noise of a machine on blocks of two equally fast engines: the true log ratio is zero.
+//! Simulated blocks of two engines on a machine with noise.
 
 use crate::interval::{Design, Evidence, Interval};
 use crate::median;
@@ -14,14 +14,14 @@ pub enum Noise {
     /// The log ratio of a block is a log-normal value less its mean; the number is the deviation of the value's logarithm. Real
     /// machines have less skew: the ratio of two sides with the same noise is not skewed.
     Skewed(f64),
-    /// The time of every round has a log-normal addition, on both sides.
+    /// The time of each engine in every round has a log-normal addition.
     SkewedTimes,
-    /// The machine runs at 1 or at 0.44 of its speed, for several rounds at a time. Rounds interleave the engines, so most
-    /// slow rounds are slow on both sides.
+    /// The machine runs at its full speed or at 0.44 of it, for several rounds at a time. A round measures both engines in
+    /// turn, so most slow rounds are slow for both.
     Plateaus,
-    /// In one block of ten, all rounds of one of the two engines are slow.
+    /// In one block of ten, on average, one of the two engines is slow in all rounds.
     HitOnEitherSide,
-    /// In one block of ten, all rounds of an engine are slow, always of the same engine.
+    /// As `HitOnEitherSide`, but it is always the first engine that is slow.
     HitOnOneSide,
 }
 
@@ -58,7 +58,7 @@ impl Machine {
         Self { noise, deviation, slow: false, rounds_at_one_speed: 6.0, random: Random::seeded(seed) }
     }
 
-    /// The log ratio of a block of two equal engines.
+    /// The log ratio of a block of two equally fast engines: its true value is zero.
     pub fn block(&mut self) -> f64 {
         match self.noise {
             Noise::Normal => self.deviation * self.random.normal(),
@@ -92,7 +92,7 @@ impl Machine {
     /// The log speeds of two engines in each round of a block. The engines take turns at being first.
     pub fn rounds(&mut self, true_log_speeds: [f64; 2]) -> [[f64; 2]; ROUNDS] {
         let plateaus = self.noise == Noise::Plateaus;
-        // The median of five values has 0.54 times the deviation of one value, and a ratio has two sides.
+        // The deviation of one log speed. The median of five values has 0.54 times their deviation, and a ratio has two sides.
         let jitter = self.deviation / (0.54 * 2f64.sqrt());
         std::array::from_fn(|round| {
             let mut log_speeds = true_log_speeds;

@@ -11,7 +11,7 @@ use crate::stopping::Rule;
 /// at the largest, twenty almost never are.
 const SCALES: [f64; 6] = [0.3, 0.8, 1.2, 1.7, 2.5, 5.0];
 
-/// The largest claimed number of false verdicts in a thousand.
+/// The claimed maximum of false verdicts in a thousand.
 const MAX_FALSE_VERDICTS: f64 = 1000.0 * (1.0 - CONFIDENCE);
 
 #[test]

@@ -98,8 +98,8 @@ pub fn tokenise(prompt: &str) -> Vec<u64> {
     std::iter::once(BOS).chain(prompt.bytes().map(|byte| FIRST_ORDINARY_ID + u64::from(byte))).collect()
 }
 
-/// The output ids for one prompt. Each id depends on `salt` (0 for greedy decoding) and on all earlier ids, so after a
-/// prompt and the start of its output comes the rest of that output.
+/// The output ids for one prompt. Each id depends on `salt` (0 for greedy decoding) and on all earlier ids, apart from
+/// `ignored_ids`. So a prompt that ends with the first ids of its output gets the other ids of that output.
 pub fn output_ids(
     script: &Script,
     prompt: &[u64],
@@ -157,7 +157,7 @@ pub fn sequence(script: &Script, prompt: &[u64], ids: &[u64], times: &[u64], fin
     })
 }
 
-/// Makes times of an iteration (in an answer, one pass over the prompts) wrong, if the script has such a fault.
+/// Makes times of an iteration wrong, if the script has such a fault. An iteration is one pass over the prompts.
 pub fn make_times_wrong(script: &Script, iteration: &mut Value) {
     const HOUR_NS: u64 = 3_600_000_000_000;
     let (start_ns, end_ns) = (iteration["start_ns"].as_u64(), iteration["end_ns"].as_u64());
@@ -184,8 +184,8 @@ pub fn make_times_wrong(script: &Script, iteration: &mut Value) {
 
 /// The log-probability of the greedy id.
 const LIKELIEST_LOGPROB: f64 = -0.05;
-/// The highest log-probability of any other id. The lowest is twice this number. With the default vocabulary,
-/// the sum of all probabilities is below 1.
+/// The highest log-probability of an id that is neither the likeliest nor, at a near tie, the second. The lowest is twice this
+/// number. With the default vocabulary, the sum of all probabilities is below 1.
 const OTHER_LOGPROB: f64 = -8.0;
 
 /// Another id of the vocabulary.
@@ -210,7 +210,7 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
         };
         state = next_state(script, state, index, id);
         let logprob = likely.unwrap_or_else(|| OTHER_LOGPROB * (1.0 + uniform(state)));
-        // The noise depends only on the ids, as the error of a narrow dtype does. The probability stays at most 1.
+        // The noise depends only on the ids, as the error of a narrow dtype does. Noise raises no probability above 1.
         let error = rounding::error(script, Work::Score, state);
         let error = if noise == 0.0 { error } else { error + noise * normal(mix(state)) };
         let noisy = if error == 0.0 { logprob } else { (logprob + error).min(0.0) };
@@ -235,7 +235,8 @@ pub fn most_likely(script: &Script, ids: &[u64]) -> (Vec<u64>, Vec<f64>) {
     states.map(likeliest).unzip()
 }
 
-/// The model's state after these ids. The next id depends only on this state, so any two fake engines agree.
+/// The model's state after these ids. The next id depends only on this state and on the script, so fake engines with the same
+/// settings agree.
 fn state_after(script: &Script, salt: u64, ids: &[u64]) -> u64 {
     ids.iter().enumerate().fold(mix(salt), |state, (index, &id)| next_state(script, state, index, id))
 }

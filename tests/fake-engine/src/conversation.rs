@@ -1,5 +1,5 @@
-//! The conversation: reads requests, notes their arrival times, and answers them in order. With the capability
-//! `concurrency`, requests with ids are answered in parallel.
+//! The conversation: reads requests, notes their arrival times, and answers them in order. With a capability `concurrency`
+//! above 1, `generate` requests with ids are answered in parallel.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -17,8 +17,8 @@ use crate::{answer, false_report, generate, rounding};
 
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Unanswered requests by id, and whether they were cancelled. The thread that reads requests and the threads that generate
-/// share this map.
+/// Unanswered `generate` requests by id, and whether they were cancelled. The thread that reads requests and the threads that
+/// generate share this map.
 #[derive(Clone, Default)]
 struct OpenRequests(Arc<Mutex<BTreeMap<String, bool>>>);
 
@@ -89,7 +89,7 @@ struct Conversation {
     is_loaded: bool,
     generate_count: u64,
     open: OpenRequests,
-    /// The threads of requests that overlap.
+    /// The threads of requests that may overlap.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -157,7 +157,7 @@ impl Conversation {
         if has(&script, "fails_in_load") {
             return self.fail(request, "model", "`model.safetensors`: header ends after 12 bytes");
         }
-        // `main` has started the grandchild of the initial faults.
+        // `main` has started the grandchild of the initial faults, so only other faults start one here.
         if !self.initial.faults().eq(script.faults()) {
             fault::leave_grandchild(&script);
         }
@@ -188,7 +188,7 @@ impl Conversation {
         let (id, open) = (parsed.id.to_string(), self.open.clone());
         let overlaps = !parsed.id.is_null() && script.value("capabilities")["concurrency"].as_u64() > Some(1);
         let launch = self.launch;
-        // The protocol allows a load any number of `progress`.
+        // The protocol allows any number of `progress` messages during a load, so the fault begins with a later request.
         let never_answers = !must_load && has(&script, "progress_without_end");
         let work = move || {
             if never_answers {

@@ -16,7 +16,7 @@ pub fn hold_memory(script: &Script) {
     memory.resize(script.count("resident_bytes") as usize, 1);
 }
 
-/// Threads in a busy loop. Dropping it ends them.
+/// Threads in a busy loop. Dropping this value ends them.
 pub struct BusyThreads(Arc<AtomicBool>);
 
 impl BusyThreads {
@@ -85,13 +85,13 @@ pub fn bunch_times(times: &mut [u64]) {
     }
 }
 
-/// The requests that the faults of short requests affect are shorter than this.
+/// The faults of short requests affect requests that take less than this.
 const SHORT_NS: u64 = 40_000_000;
-/// The tokens that `grouped_times` stamps together.
+/// The number of tokens that `grouped_times` stamps together.
 const GROUP_TOKENS: usize = 4;
 
-/// Makes the times of an answer early, for the faults that tell the truth in streamed requests, where the orchestrator sees
-/// each token arrive.
+/// Makes the times of an answer without a stream early. These faults leave streamed answers true, because the orchestrator sees
+/// each of their tokens arrive.
 pub fn make_times_early(script: &Script, generated: &mut Value) {
     for iteration in generated["iterations"].as_array_mut().into_iter().flatten() {
         let (start_ns, end_ns) = (iteration["start_ns"].as_u64(), iteration["end_ns"].as_u64());

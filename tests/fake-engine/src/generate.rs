@@ -196,7 +196,7 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     while times.len() < steps {
         let ns = first_ns + scaled(times.len() as u64 * script.count("per_token_ns"));
         // Without a stream, the waits for the first token and for the end are enough, unless token times are so long that a
-        // request may be cancelled.
+        // request may be cancelled between them.
         let must_wait = streams || script.count("per_token_ns") > 1_000_000 || times.is_empty();
         if must_wait && !wait(context, ns) {
             break;

@@ -16,8 +16,8 @@ pub struct Answers {
     pub factor: f64,
 }
 
-/// The outputs of a request: stored ones, or else computed ones, which are then stored. A repeated prompt of the same run is
-/// computed again, because the times of the prompt that each launch gets twice would show the store.
+/// The outputs of a request: stored ones, or else computed ones, which are then stored. A prompt that repeats in the same run
+/// is computed again. Each launch gets one prompt twice, and a short time of the second request would reveal the store.
 pub fn read_or_compute(
     script: &Script,
     prompts: &[Vec<u64>],

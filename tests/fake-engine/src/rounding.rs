@@ -5,12 +5,13 @@ use crate::script::Script;
 
 /// The log-probability of the likeliest id at a near tie.
 pub const NEAR_TIE_LOGPROB: f64 = -0.8;
-/// The largest difference between the two likeliest ids at a near tie.
+/// The largest difference between the log-probabilities of the two likeliest ids at a near tie.
 const LARGEST_GAP: f64 = 0.2;
+// Each of these gives an independent random number for the same state.
 const TIE: u64 = 1;
 const GAP: u64 = 2;
 const DIFFERENCE: u64 = 3;
-/// Dtypes that a model's path may name: its weights were rounded to that dtype.
+/// If a model's path names one of these dtypes, its weights were rounded to that dtype.
 const DTYPES_OF_PATHS: [&str; 2] = ["q8_0", "q4_0"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub fn error(script: &Script, work: Work, state: u64) -> f64 {
     if deviation == 0.0 { 0.0 } else { deviation * normal(seed) }
 }
 
-/// By how much the second id is less likely than the likeliest one, if this is a near tie.
+/// By how much the log-probability of the second id is below that of the likeliest one, if this is a near tie.
 pub fn gap(script: &Script, state: u64) -> Option<f64> {
     let share = script.value("near_ties").as_f64().unwrap_or(0.0);
     (uniform(mix(state ^ TIE)) < share).then(|| LARGEST_GAP * uniform(mix(state ^ GAP)))

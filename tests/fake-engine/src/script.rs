@@ -25,7 +25,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("output", "\"ids\"", "the output in `hello`: `ids` or `text`"),
     ("stamp", "\"token\"", "the stamp in `hello`: `token`, `chunk` or `end`"),
     ("deterministic", "true", "the field `deterministic` of `hello`"),
-    ("capabilities", "{}", "changes to the default capabilities: all features, but no concurrent requests"),
+    (
+        "capabilities",
+        "{}",
+        "changes to the default capabilities, which lack GGUF, packed padding and concurrent requests",
+    ),
     ("real_sleep", "true", "whether the engine waits until a reported time has passed"),
     ("load_ns", "1000", "duration of a load"),
     ("progress_messages", "0", "the number of `progress` messages during a load"),

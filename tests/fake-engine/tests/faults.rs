@@ -103,7 +103,7 @@ fn a_hanging_engine_reports_the_request_and_keeps_running() {
             fake.send(line);
         }
         assert_eq!(fake.stderr_line(), format!("fake: hangs {moment}\n"));
-        // `hangs_in_hello` affects only hello, so that engine has obeyed `shutdown`.
+        // `hangs_in_hello` affects only hello, so that engine has obeyed `shutdown` and ended.
         if fault != "hangs_in_hello" {
             fake.stdin = None;
             assert!(fake.is_alive(), "{fault}");

@@ -1,4 +1,4 @@
-//! Without a fault the engine follows the protocol and its settings. Faults are in `faults.rs`.
+//! Tests that the engine without faults follows the protocol and its settings. Tests of faults are in `faults.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

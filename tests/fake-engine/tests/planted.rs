@@ -38,7 +38,8 @@ fn times(generated: &Value) -> Vec<u64> {
     times.iter().map(|ns| ns.as_u64().unwrap() - start_ns).collect()
 }
 
-/// The factor on the times of `script`, which must be the same for the first token and between tokens.
+/// The factor by which a planted effect multiplied the times of `script`. It must be the same for the first token and between
+/// tokens.
 fn factor(times: &[u64]) -> f64 {
     let (first, between) = (times[0] as f64 / 2e7, (times[5] - times[0]) as f64 / (5.0 * 2e6));
     assert!((first - between).abs() < 1e-6, "{times:?}");

@@ -1,4 +1,4 @@
-//! The declarations and names of a source file, before any path is resolved.
+//! The declarations and names of a source file, before paths are resolved.
 
 use std::collections::BTreeMap;
 

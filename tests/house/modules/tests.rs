@@ -6,7 +6,7 @@ const ROOT: (&str, &str) = ("main.rs", "mod a; mod b; mod c;");
 const B: (&str, &str) = ("b.rs", "pub struct T; pub fn f() {} pub fn g() {}");
 const C: (&str, &str) = ("c.rs", "pub struct U; pub fn h() {}");
 
-/// A function that reads these files of a crate: paths and texts.
+/// Returns a function that reads these files of a crate, each given as a path and a text.
 fn reading_function(files: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
     move |path| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string())
 }

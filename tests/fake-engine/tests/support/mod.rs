@@ -28,7 +28,7 @@ impl Drop for Fake {
     }
 }
 
-/// The command that starts a program without settings of the fake engine.
+/// The command that starts a program, without the fake engine's settings of the environment.
 pub fn command_of(program: &str) -> Command {
     #[expect(clippy::disallowed_methods, reason = "these tests start processes and kill them at their end")]
     let mut command = Command::new(program);
@@ -98,7 +98,7 @@ impl Fake {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// The grandchild whose process id ends the next line on stderr.
+    /// The grandchild whose process id is the last word of the next line on stderr.
     pub fn grandchild(&mut self) -> Orphan {
         let line = self.stderr_line();
         assert!(line.contains("grandchild"), "{line}");
