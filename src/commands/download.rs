@@ -38,11 +38,9 @@ pub fn model(name: Option<&str>, arguments: &RunArgs) -> Result<Model> {
 pub fn fetch(repository: &Repository, files: &[String]) -> Result<PathBuf> {
     let settings = Settings::from_environment()?;
     // Ctrl-C must end a download even if this process was started with SIGINT ignored.
-    let interrupts = Interrupts::listen("interrupted: the same command continues the download")?;
+    Interrupts::listen("interrupted: the same command continues the download")?;
     let mut download = Download { repository: repository.to_string(), is_planned_only: false, bar: None };
     let folder = hub::pull(&settings, repository, files, &mut |event| download.take(event))?;
-    // From here on this listener only counts. A run starts a listener of its own once it has the core lock.
-    interrupts.count_instead_of_exiting();
     Ok(folder)
 }
 

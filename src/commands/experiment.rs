@@ -97,8 +97,7 @@ impl<'a> ResolvedRun<'a> {
     pub fn make_ready(self) -> Result<ReadyRun<'a>> {
         let display = if self.arguments.debug { Display::Steps } else { Display::of_stderr() };
         let mut progress = Progress::new(display);
-        // Builds disturb another run too, so the lock comes first. While this waits, an interrupt ends the program, except
-        // after a download: its listener then only counts.
+        // Builds disturb another run too, so the lock comes first. While this waits, an interrupt ends the program.
         let core_lock = CoreLock::acquire(&self.id, self.arguments.other_runs(), |problem| {
             progress.event(Event::WaitsForRun(problem.into()));
         })?;

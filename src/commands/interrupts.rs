@@ -1,13 +1,16 @@
 //! Ctrl-C and SIGTERM. They are noticed during the whole run, also while the main thread waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::exit_code::INTERRUPTED;
+
+/// The number of the newest listener. Only that one may end the program.
+static LISTENERS: AtomicU64 = AtomicU64::new(0);
 
 pub struct Interrupts {
     pub count: watch::Receiver<u32>,
@@ -22,16 +25,18 @@ impl Interrupts {
         let ends_at_once = Arc::new(AtomicBool::new(true));
         let (started_sender, started) = std::sync::mpsc::channel();
         let flag = Arc::clone(&ends_at_once);
+        let number = LISTENERS.load(Ordering::SeqCst) + 1;
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(listen(sender, &flag, &started_sender, message)),
+                Ok(runtime) => runtime.block_on(listen(sender, number, &flag, &started_sender, message)),
                 // If no receiver waits any more, the program is already ending.
                 Err(error) => drop(started_sender.send(Err(error))),
             }
         });
         let result = started.recv().context("the thread that listens for Ctrl-C ended")?;
         result.context("cannot listen for Ctrl-C")?;
+        LISTENERS.store(number, Ordering::SeqCst);
         Ok(Self { count, ends_at_once })
     }
 
@@ -47,6 +52,7 @@ impl Interrupts {
 
 async fn listen(
     count: watch::Sender<u32>,
+    number: u64,
     ends_at_once: &AtomicBool,
     started: &std::sync::mpsc::Sender<std::io::Result<()>>,
     message: &str,
@@ -64,7 +70,7 @@ async fn listen(
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        if ends_at_once.load(Ordering::SeqCst) {
+        if LISTENERS.load(Ordering::SeqCst) == number && ends_at_once.load(Ordering::SeqCst) {
             exit(message);
         }
         count.send_modify(|count| *count += 1);

@@ -29,7 +29,6 @@ const MAX_WARNING_WIDTH: usize = 190;
 const HINT: &str = "; hint: ";
 /// The most failures above the table, and the most hints below it.
 const MAX_FAILURES: usize = 3;
-const ALL_HINT: &str = "`orchestrate report --full`";
 
 /// The lines above the table: the first warnings, which the reader must know before using the results, and the comparisons
 /// between variants of one engine. `saved` is the path of the record, if there is one.
@@ -39,7 +38,7 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     let mut warnings: Vec<String> = missing_sort.into_iter().collect();
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
     warnings.extend(wrong.map(|it| it.why_not_compared()));
-    warnings.extend(failures(overview));
+    warnings.extend(failures(overview, saved));
     warnings.extend(why_no_rank(overview));
     warnings.extend(why_no_verdicts(report));
     let labels = report.engines().map(|engine| &engine.label);
@@ -65,10 +64,15 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
 /// The first warnings, and the number of the others.
 fn limited(warnings: &[String], saved: Option<&str>) -> Vec<String> {
     let more = warnings.len().saturating_sub(MAX_WARNINGS);
-    let record = saved.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.to_string()])));
-    let all = || format!("{}: `orchestrate report{record} --full`", plural(more, "more warning"));
+    let all = || format!("{}: {}", plural(more, "more warning"), full_report(saved));
     let shown = warnings.iter().take(MAX_WARNINGS).map(|it| shortened(it));
     shown.chain((more > 0).then(all)).collect()
+}
+
+/// The command that prints the full report of this record.
+fn full_report(saved: Option<&str>) -> String {
+    let record = saved.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.to_string()])));
+    format!("`orchestrate report{record} --full`")
 }
 
 /// A long warning without the end of its text, but with its hint.
@@ -83,7 +87,7 @@ fn shortened(warning: &str) -> String {
 }
 
 /// The failures of cases. A configuration that failed as a whole has its failure in the table.
-fn failures(overview: &Overview) -> Vec<String> {
+fn failures(overview: &Overview, saved: Option<&str>) -> Vec<String> {
     let rows = overview.report.rows.iter().filter_map(|row| {
         let name = format!("`{}` ({})", row.engine.label, row.case.label);
         Some((row.failure.as_ref()?, name))
@@ -105,7 +109,9 @@ fn failures(overview: &Overview) -> Vec<String> {
         format!("{names}: {message}{stderr}{}", hint(failure))
     };
     let lines = groups.iter().take(MAX_FAILURES).map(line);
-    lines.chain((more > 0).then(|| format!("{}: {ALL_HINT}", plural(more, "more failure")))).collect()
+    lines
+        .chain((more > 0).then(|| format!("{}: {}", plural(more, "more failure"), full_report(saved))))
+        .collect()
 }
 
 /// `; hint: ...`, with the first line of the hint, which can be pasted.
