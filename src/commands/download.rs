@@ -40,8 +40,7 @@ pub fn fetch(repository: &Repository, files: &[String]) -> Result<PathBuf> {
     // Ctrl-C must end a download even if this process was started with SIGINT ignored.
     Interrupts::listen("interrupted: the same command continues the download")?;
     let mut download = Download { repository: repository.to_string(), is_planned_only: false, bar: None };
-    let folder = hub::pull(&settings, repository, files, &mut |event| download.take(event))?;
-    Ok(folder)
+    hub::pull(&settings, repository, files, &mut |event| download.take(event))
 }
 
 /// The progress of a download: one bar for all files on a terminal, otherwise one line for each file.
