@@ -151,14 +151,9 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line, or prints the first steps if it has no arguments. clap refuses `-q`, `-v` and `--color` before a
-    /// subcommand, so they are moved behind it.
+    /// Reads the command line. clap refuses these options before a subcommand, so `-q`, `-v` and `--color` are moved behind it.
     pub fn of_command_line() -> Self {
         let mut words: Vec<OsString> = std::env::args_os().collect();
-        if words.len() < 2 {
-            eprint!("{FIRST_STEPS}");
-            std::process::exit(USAGE.into());
-        }
         let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);
         let mut flags = 0;
         while let Some(word) = words.get(flags + 1) {
@@ -178,6 +173,10 @@ impl Cli {
         output::set_color(self.color);
         self.verbosity.choose();
         match self.command {
+            None if std::env::args_os().len() < 2 => {
+                output::print_notice(FIRST_STEPS);
+                Ok(USAGE)
+            }
             None => run::run(&self.run),
             Some(command) => command.dispatch(),
         }
