@@ -6,7 +6,7 @@ use crate::shell::Usage;
 /// Everything that was requested was measured. With `--all`, an engine that cannot run here is a row, not a failure.
 pub const DONE: u8 = 0;
 /// A comparison: a case that was measured before fails now, or a gating metric is certainly worse, by at least the severity of
-/// `--fail-on`.
+/// `--fail-on`. Or a target of the run file is missed.
 pub const WORSE: u8 = 1;
 /// The command line is invalid.
 pub const USAGE: u8 = 2;
@@ -25,7 +25,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0    the selection was measured (with --all: engines that cannot run here are only listed)
   1    in a comparison, a case that was measured before fails now, or a headline metric is worse by
-       at least the severity of --fail-on
+       at least the severity of --fail-on; or a target of the run file is missed
   2    the command line is invalid
   3    in a comparison, a headline metric is inconclusive, or none was compared; or the machine was
        not steady enough for --save-baseline

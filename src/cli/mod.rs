@@ -3,6 +3,7 @@
 
 pub mod exit_code;
 mod run;
+pub mod run_file;
 mod verbosity;
 mod view;
 

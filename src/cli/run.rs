@@ -10,6 +10,7 @@ use clap::{Args, Parser};
 
 use protocol::Padding;
 
+use super::run_file::RunFile;
 use super::view::ViewArgs;
 use crate::machine::{CPU, Device, cpu};
 use crate::plan::axes::AxisValues;
@@ -120,6 +121,9 @@ pub struct RunArgs {
     pub baseline: BaselineArgs,
     #[command(flatten)]
     pub judge: JudgeArgs,
+    /// The run as a file, with the parts that only a file can state.
+    #[arg(skip)]
+    pub file: RunFile,
 }
 
 /// The values of the axes in which the requests of scenarios vary. Lists make the cross product.
@@ -146,9 +150,9 @@ pub struct AxisArgs {
 }
 
 /// The most tokens of a prompt, a depth or an output: far more than any model's context.
-const MAX_TOKENS: u32 = 1 << 24;
+pub const MAX_TOKENS: u32 = 1 << 24;
 /// The largest batch of a command line.
-const MAX_BATCH: u32 = 1024;
+pub const MAX_BATCH: u32 = 1024;
 const PADDINGS: [(&str, Padding); 3] =
     [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
 
@@ -296,6 +300,7 @@ impl RunArgs {
             quantize: self.quantize.clone(),
             engines: self.engines.iter().flat_map(|value| engine_names(value)).collect(),
             scenarios: self.scenarios.clone(),
+            own_scenarios: self.file.scenarios.clone(),
             models: self.models.clone(),
             model_type: self.model_type.clone(),
             reference: self.reference.clone(),
@@ -320,6 +325,7 @@ impl RunArgs {
             rounds: self.iterations,
             warmup: self.warmup,
             temperature: self.temperature,
+            targets: self.file.targets.clone(),
             ..Selection::default()
         }
     }

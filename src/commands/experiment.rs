@@ -165,7 +165,8 @@ impl<'a> ReadyRun<'a> {
         let notices = self.registry.own_python_notices(can_start.map(|it| it.engine.as_str()));
         notices.into_iter().for_each(|notice| self.warn(notice));
         let Self { mut warnings, mut progress, interrupts, keeper, core_lock, arguments, .. } = self;
-        let (header, floors_error) = header(self.id, plan, core_lock.state);
+        let (mut header, floors_error) = header(self.id, plan, core_lock.state);
+        header.run_file = Some(arguments.file.text.clone()).filter(|text| !text.is_empty());
         for detail in details(&header, &arguments.pass_env.variables()) {
             progress.event(Event::Detail(detail));
         }
@@ -242,6 +243,7 @@ fn header(id: String, plan: Plan, core_lock: CoreLockState) -> (Header, Option<S
         orchestrate_version: version::VERSION.into(),
         commit: version::COMMIT.map(String::from),
         command: std::env::args().collect(),
+        run_file: None,
         fingerprint: machine.fingerprint(),
         machine,
         plan,

@@ -33,21 +33,23 @@ mod record_list;
 use std::ffi::OsString;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cli::exit_code::{EXIT_CODES, USAGE};
+use crate::cli::run_file::{FileRunArgs, with_file};
 use crate::cli::{RunArgs, VerbosityArgs};
 
-/// Each entry is a variant of `Command`, with its help, its arguments and its call.
+/// Each entry is a variant of `Command`, with its help, its arguments and its call. `matches` is the parsed command line of the
+/// subcommand.
 macro_rules! commands {
-    ($($(#[$help:meta])* $variant:ident $(($arguments:ident: $type:ty))? => $call:expr,)+) => {
+    ($matches:ident: $($(#[$help:meta])* $variant:ident $(($arguments:ident: $type:ty))? => $call:expr,)+) => {
         #[derive(Debug, Subcommand)]
         enum Command {
             $($(#[$help])* $variant $(($type))?,)+
         }
 
         impl Command {
-            fn dispatch(self) -> Result<u8> {
+            fn dispatch(self, $matches: &ArgMatches) -> Result<u8> {
                 match self {
                     $(Self::$variant $(($arguments))? => $call,)+
                 }
@@ -56,9 +58,9 @@ macro_rules! commands {
     };
 }
 
-commands! {
-    /// Measure engines (the word `run` may be left out)
-    Run(arguments: Box<RunArgs>) => run::run(&arguments),
+commands! { matches:
+    /// Measure engines (the word `run` may be left out), also those of a run file
+    Run(arguments: Box<FileRunArgs>) => run::run(&arguments.resolve(matches, run::file_of_record)?),
     /// List the known engines, and whether they can run
     Engines => listings::engines(),
     /// List scenarios and suites
@@ -148,6 +150,9 @@ pub struct Cli {
     run: RunArgs,
     #[command(flatten)]
     verbosity: VerbosityArgs,
+    /// The parsed command line, which says which options the user gave.
+    #[arg(skip)]
+    matches: ArgMatches,
 }
 
 impl Cli {
@@ -166,7 +171,11 @@ impl Cli {
         if words.get(flags + 1).is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
             words[1..flags + 2].rotate_right(1);
         }
-        Self::parse_from(words)
+        let mut command = Self::command();
+        let matches = command.clone().get_matches_from(words);
+        let parsed =
+            Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+        Self { matches, ..parsed }
     }
 
     pub fn dispatch(self) -> Result<u8> {
@@ -177,8 +186,11 @@ impl Cli {
                 output::print_notice(FIRST_STEPS);
                 Ok(USAGE)
             }
-            None => run::run(&self.run),
-            Some(command) => command.dispatch(),
+            None => run::run(&with_file(self.run, &self.matches)?),
+            Some(command) => {
+                let of_subcommand = self.matches.subcommand().map(|(_, matches)| matches);
+                command.dispatch(of_subcommand.unwrap_or(&self.matches))
+            }
         }
     }
 }

@@ -2,17 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::baseline::{self, ComparisonBase};
 use super::{dry_run, experiment, output};
 use crate::analysis::compare::Judgement;
+use crate::cli::exit_code::{DONE, WORSE, most_severe};
 use crate::cli::{JudgeArgs, RunArgs};
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Plan, Selection};
-use crate::record::{End, Recorder, Warning};
-use crate::report::{Content, FORMATS, Report, ReportContent};
+use crate::record::{self, End, Recorder, Warning};
+use crate::report::{Content, FORMATS, Report, ReportContent, targets};
+use crate::shell::Usage;
 
 pub fn run(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
@@ -24,10 +26,12 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
         // Weights can be compared only after they are read. So a dry run accepts differences, as with `--force`.
         let judge = JudgeArgs { force: true, ..arguments.judge };
         let (plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
+        targets::check(&plan)?;
         return dry_run::show(&plan, &resolved.results);
     }
     let mut ready = resolved.make_ready()?;
     let (plan, warnings) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
+    targets::check(&plan)?;
     ready.warnings.extend(warnings);
     if let Some(message) = dry_run::too_short_budget(&plan, &ready.results) {
         ready.warn(message);
@@ -48,7 +52,19 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     // The results are shown even when the record could not be written.
     show(&measured.recorder, judgement.as_ref(), arguments)?;
     let code = experiment::exit_code(&measured.recorder.record, measured.end?, &arguments.names());
+    let is_missed = is_finished && targets::are_missed(&Report::of(&measured.recorder.record));
+    let code = most_severe([code, if is_missed { WORSE } else { DONE }]);
     baseline::conclude(arguments, judgement, &measured.recorder, code)
+}
+
+/// The run file that a record embeds.
+pub fn file_of_record(path: &Path) -> Result<String> {
+    let record = record::read(path)?;
+    let plan = &record.header.plan;
+    record.header.run_file.with_context(|| {
+        let cases: Vec<usize> = (0..plan.cases.len()).collect();
+        Usage(format!("the record is older than run files\nhint: orchestrate {}", plan.arguments_of(&cases)))
+    })
 }
 
 /// The plan with the programs of a baseline that are measured again, and warnings for the record.

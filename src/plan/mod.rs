@@ -15,6 +15,7 @@ mod roles;
 mod rows;
 pub mod scenario;
 pub mod selection;
+pub mod targets;
 pub mod values;
 
 use std::path::Path;
@@ -52,6 +53,9 @@ pub struct Plan {
     pub verification: Verification,
     pub configurations: Vec<Configuration>,
     pub cases: Vec<Case>,
+    /// The bounds that results must keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<targets::Target>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -355,6 +359,7 @@ pub struct Selection {
     pub rounds: Option<u32>,
     pub warmup: Option<u32>,
     pub temperature: Option<f64>,
+    pub targets: Vec<targets::Target>,
 }
 
 impl Plan {

@@ -32,6 +32,7 @@ impl Plan {
             nonce: selection.nonce,
             reference: selection.reference.clone(),
             verification: selection.verification,
+            targets: selection.targets.clone(),
             ..Self::default()
         };
         let workloads: Vec<Workload> =

@@ -26,6 +26,8 @@ pub struct Names {
     pub quantize: Option<String>,
     pub engines: Vec<String>,
     pub scenarios: Vec<String>,
+    /// The scenarios that a run file defines.
+    pub own_scenarios: Vec<Scenario>,
     /// An empty list selects the embedded model.
     pub models: Vec<String>,
     /// The architecture that every model must have.
@@ -72,7 +74,7 @@ pub fn resolve<'a>(
 ) -> Result<Resolved<'a>> {
     scenario::check_suites(registry)?;
     // Scenarios come before engines, so that an unknown suite is not reported as `no engine to measure`.
-    let scenarios = scenarios(registry, &names.scenarios)?;
+    let scenarios = scenarios(registry, &names.scenarios, &names.own_scenarios)?;
     let (engines, mut candidates) = candidates(registry, names)?;
     let verifier = Verifier::named(registry, names.verifier.as_deref())?;
     if names_load_values(&settings) {
@@ -276,15 +278,20 @@ fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = 
     }
 }
 
-pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<Scenario>> {
+/// `own`: the scenarios of a run file.
+pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Result<Vec<Scenario>> {
     let mut selected: Vec<Scenario> = Vec::new();
     let scenarios_of_engine_suite = |name: &String| {
         let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
         Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
     };
+    let of_file = |name: &String| own.iter().find(|it| it.name == name).map(|it| vec![*it]);
     for name in names {
-        let Some(scenarios) = scenario::named(name).or_else(|| scenarios_of_engine_suite(name)) else {
-            let known: Vec<_> = scenario_names(registry).collect();
+        let found =
+            scenario::named(name).or_else(|| of_file(name)).or_else(|| scenarios_of_engine_suite(name));
+        let Some(scenarios) = found else {
+            let of_file = own.iter().map(|it| it.name);
+            let known: Vec<_> = scenario_names(registry).chain(of_file).collect();
             return Err(unknown_name("scenario or suite", name, &known).into());
         };
         for scenario in scenarios {

@@ -49,6 +49,9 @@ pub struct Header {
     pub commit: Option<String>,
     /// The command line that the user typed.
     pub command: Vec<String>,
+    /// The run as a run file (TOML), with the options of the command line. Older records lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_file: Option<String>,
     pub machine: Machine,
     /// A digest of the machine, for a search among records. This program writes it and never reads it.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -7,6 +7,7 @@ use super::outputs::Output;
 use super::resources::Resources;
 use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row};
 use super::run_report::Report;
+use super::targets::TargetResult;
 use super::verdicts::{Mean, Noise, PairVerdict, PresetEffect, Uncalibrated, evidence};
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Status;
@@ -50,6 +51,8 @@ struct Document<'a> {
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
     failed: &'a [FailedConfiguration],
+    /// The targets of the run file, one for each case that a target names.
+    targets: &'a [TargetResult],
     outputs: &'a [Output],
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
@@ -229,6 +232,7 @@ fn document(report: &Report) -> Document<'_> {
         notices: &report.notices,
         cases: cases.collect(),
         failed: &report.failed,
+        targets: &report.targets,
         outputs: &report.outputs,
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),

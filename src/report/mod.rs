@@ -31,6 +31,7 @@ mod run_data;
 mod run_report;
 mod svg;
 mod table;
+pub mod targets;
 mod tone;
 mod verdict_lines;
 mod verdicts;

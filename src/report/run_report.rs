@@ -6,6 +6,7 @@ use super::notes;
 use super::outputs::{Output, outputs};
 use super::rows::{Engine, FailedConfiguration, MeasuredWorkload, Row, group_by_key};
 use super::run_data::{RunData, begun_blocks, sentence};
+use super::targets::{self, TargetResult};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
 use crate::analysis::claims::{self, Contradiction};
@@ -56,6 +57,8 @@ pub struct Report {
     /// All rows, grouped by workload in the plan's order.
     pub rows: Vec<Row>,
     pub failed: Vec<FailedConfiguration>,
+    /// The targets of the run file, one for each case that a target names.
+    pub targets: Vec<TargetResult>,
     pub verdicts: Verdicts,
     /// The verification status of each engine that has a row; empty if `no_checks` has a reason.
     pub outputs: Vec<Output>,
@@ -115,6 +118,7 @@ impl Report {
         let outputs = outputs(&data);
         let verdicts = Verdicts::of(&data, &rows, &outputs);
         let notes = notes::of(&data, &rows, &verdicts, &outputs);
+        let targets = targets::results(plan, &rows, &outputs);
         let mut machine = record.header.machine.clone();
         machine.cpu.model = machine.cpu.model.as_deref().map(line);
         for gpu in &mut machine.gpus {
@@ -145,6 +149,7 @@ impl Report {
             is_running: false,
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             failed: data.failed(),
+            targets,
             verdicts,
             outputs,
             no_checks: agreement::no_checks(record),

@@ -10,7 +10,7 @@ use super::grid::{self, Grid};
 use super::labels::Labels;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::{compare, entries, lines, overview};
+use super::{compare, entries, lines, overview, targets};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
@@ -59,6 +59,7 @@ impl Content for ReportContent<'_> {
             true => (self.full(layouts), Some(self.remarks(layouts))),
             false => overview::sections(report, view, *saved),
         };
+        parts.extend(targets::table(report).map(Section::Table));
         if view.full || view.pairs {
             let labels = Labels::of(report, layouts(TableId::Results));
             parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));

@@ -25,6 +25,24 @@ impl Unit {
         }
     }
 
+    /// A number with the symbol of a scale: `200 tok/s`, `50 ms`. The result is in the metric's own unit.
+    pub fn parse(text: &str) -> Option<(f64, Self)> {
+        let text = text.trim();
+        let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+        let (number, symbol) = (text[..end].parse::<f64>().ok()?, text[end..].trim());
+        let units = [
+            (Self::Nanoseconds, TIMES),
+            (Self::Bytes, BYTES),
+            (Self::TokensPerSecond, RATES),
+            (Self::Share, SHARES),
+            (Self::Joules, JOULES),
+        ];
+        let symbol = symbol.replacen("us", "µs", 1);
+        let scales = units.iter().flat_map(|(unit, scales)| scales.iter().map(move |scale| (*unit, scale)));
+        let (unit, scale) = scales.into_iter().find(|(_, scale)| scale.symbol == symbol)?;
+        Some((number * scale.divisor, unit))
+    }
+
     /// One number with its unit: `8.90 ms`.
     pub fn show(self, value: f64) -> String {
         let scale = Scale::of(self, [value]);
@@ -113,6 +131,22 @@ mod tests {
         ];
         let expected = ["8.90 ms", "43.1 tok/s", "412 MB", "85.1 %", "21.3 mJ"];
         assert_eq!(shown.map(|(unit, value)| unit.show(value)), expected);
+    }
+
+    #[test]
+    fn a_number_with_a_unit_is_read_in_the_metrics_own_unit() {
+        let read =
+            ["200 tok/s", "50ms", "1.5 GB", "80 %", "3 us", "2 J"].map(|text| Unit::parse(text).unwrap());
+        let expected = [
+            (200.0, Unit::TokensPerSecond),
+            (50e6, Unit::Nanoseconds),
+            (1.5e9, Unit::Bytes),
+            (0.8, Unit::Share),
+            (3e3, Unit::Nanoseconds),
+            (2.0, Unit::Joules),
+        ];
+        assert_eq!(read, expected);
+        assert_eq!(["", "fast", "3", "3 miles", "-1 ms"].map(Unit::parse), [None; 5]);
     }
 
     #[test]

@@ -1,0 +1,398 @@
+//! A run in a file (TOML). Each key is an option of the command line, so a new option needs nothing here. The tables `scenarios`
+//! and `targets` have no option.
+//!
+//! The record embeds the run as such a file, with the options of the command line. So a record can be run again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, Parser};
+use protocol::Padding;
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::RunArgs;
+use super::run::{MAX_BATCH, MAX_TOKENS};
+use crate::analysis::metric::{self, Unit};
+use crate::plan::axes::Axes;
+use crate::plan::scenario::{self, SCENARIOS, Scenario};
+use crate::plan::targets::Target;
+use crate::shell::{Usage, listed, similar_name};
+
+/// The tables of a file that are no options.
+const SCENARIOS_KEY: &str = "scenarios";
+const TARGETS_KEY: &str = "targets";
+
+/// The options that say where results go and how they are shown, not what is measured. A record does not embed them.
+const NOT_EMBEDDED: [&str; 17] = [
+    "anyway",
+    "baseline",
+    "debug",
+    "distribution",
+    "dry-run",
+    "format",
+    "full",
+    "json",
+    "nonce",
+    "pairs",
+    "resources",
+    "results",
+    "rerun-baseline",
+    "save-baseline",
+    "sort",
+    "wait",
+    "wall-time",
+];
+
+/// The parts of a run that only a file can state, and the whole run as a file.
+#[derive(Debug, Clone, Default)]
+pub struct RunFile {
+    /// The text that the record embeds.
+    pub text: String,
+    pub scenarios: Vec<Scenario>,
+    pub targets: Vec<Target>,
+}
+
+/// The values of options, by the option's long name. A flag has no value.
+type Options = BTreeMap<String, Vec<String>>;
+
+#[derive(Debug, Args)]
+pub struct FileRunArgs {
+    /// A run file (TOML), whose keys are the options below; an option of the command line replaces the file's
+    #[arg(value_name = "FILE")]
+    pub file: Option<std::path::PathBuf>,
+    /// Repeat the run of this record, with new prompts of the same kind
+    #[arg(long, value_name = "RECORD", conflicts_with = "file")]
+    pub like: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+impl FileRunArgs {
+    /// The arguments with the options of the file or record. `like` reads the embedded file of a record.
+    pub fn resolve(self, matches: &ArgMatches, like: impl Fn(&Path) -> Result<String>) -> Result<RunArgs> {
+        let (name, text) = match (&self.file, &self.like) {
+            (Some(path), _) => {
+                let read = || format!("cannot read the run file `{}`", path.display());
+                (path, std::fs::read_to_string(path).with_context(read).map_err(crate::shell::usage)?)
+            }
+            (None, Some(path)) => (path, like(path)?),
+            (None, None) => return with_file(self.run, matches),
+        };
+        let in_file = |error: anyhow::Error| Usage(format!("run file `{}`: {error:#}", name.display()));
+        merged(&text, &given(matches)).map_err(|error| in_file(error).into())
+    }
+}
+
+/// The arguments of a command line without a file, with the file that the record embeds.
+pub fn with_file(run: RunArgs, matches: &ArgMatches) -> Result<RunArgs> {
+    let file = RunFile { text: embedded(&given(matches), &Table::new()), ..RunFile::default() };
+    Ok(RunArgs { file, ..run })
+}
+
+fn command() -> Command {
+    RunArgs::augment_args(Command::new("run"))
+}
+
+/// The options that the user gave on the command line.
+fn given(matches: &ArgMatches) -> Options {
+    let command = command();
+    let is_given = |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let options = command.get_arguments().filter(is_given).filter_map(|arg| {
+        let raw = matches.get_raw(arg.get_id().as_str()).filter(|_| arg.get_action().takes_values());
+        let values = raw.into_iter().flatten().map(|value| value.to_string_lossy().into_owned());
+        Some((arg.get_long()?.to_string(), values.collect()))
+    });
+    options.collect()
+}
+
+/// The arguments of a file, with the given options in place of those that they replace or exclude.
+fn merged(text: &str, given: &Options) -> Result<RunArgs> {
+    let table: Table = text.parse()?;
+    let command = command();
+    let named = |name: &str| command.get_arguments().find(|arg| arg.get_long() == Some(name));
+    let mut options = given.clone();
+    for (key, value) in &table {
+        if [SCENARIOS_KEY, TARGETS_KEY].contains(&key.as_str()) {
+            continue;
+        }
+        let arg = option_of(&command, key)?;
+        let Some(name) = arg.get_long() else { continue };
+        let excludes = |other: &&Arg| {
+            let conflicts = |a: &Arg, b: &Arg| {
+                command.get_arg_conflicts_with(a).iter().any(|it| it.get_id() == b.get_id())
+            };
+            conflicts(arg, other) || conflicts(other, arg)
+        };
+        let is_excluded = given.keys().filter_map(|name| named(name)).any(|other| excludes(&other));
+        if given.contains_key(name) || is_excluded {
+            continue;
+        }
+        if let Some(values) = values_of(arg, value).with_context(|| format!("`{key}`"))? {
+            options.insert(name.into(), values);
+        }
+    }
+    let scenarios = own_scenarios(&table)?;
+    let targets = targets(&table)?;
+    if !scenarios.is_empty() && !options.contains_key("scenario") {
+        options.insert("scenario".into(), scenarios.iter().map(|it| it.name.to_string()).collect());
+    }
+    let run = parse(&options)?;
+    Ok(RunArgs { file: RunFile { text: embedded(&options, &table), scenarios, targets }, ..run })
+}
+
+fn option_of<'a>(command: &'a Command, key: &str) -> Result<&'a Arg> {
+    let name = key.replace('_', "-");
+    let has_name = |arg: &&Arg| {
+        let mut aliases = arg.get_all_aliases().unwrap_or_default().into_iter();
+        arg.get_long() == Some(&name) || aliases.any(|alias| alias == name)
+    };
+    if let Some(arg) = command.get_arguments().find(has_name) {
+        return Ok(arg);
+    }
+    let tables = [SCENARIOS_KEY, TARGETS_KEY];
+    let known: Vec<&str> = command.get_arguments().filter_map(Arg::get_long).chain(tables).collect();
+    let hint = similar_name(&name, &known).map_or_else(
+        || "`orchestrate run --help` lists the options, and each is a key without `--`".to_string(),
+        |similar| format!("did you mean `{similar}`?"),
+    );
+    bail!("no option `{key}`\nhint: {hint}")
+}
+
+/// The values of a key; `None` for a flag that is off.
+fn values_of(arg: &Arg, value: &Value) -> Result<Option<Vec<String>>> {
+    if !arg.get_action().takes_values() {
+        return match value {
+            Value::Boolean(is_on) => Ok(is_on.then(Vec::new)),
+            _ => bail!("expected `true` or `false`"),
+        };
+    }
+    // `set = { kernels = "portable" }` is `--set kernels=portable`.
+    if let (Value::Table(table), "set") = (value, arg.get_long().unwrap_or_default()) {
+        let pair = |(key, value): (&String, &Value)| {
+            let value = match value {
+                Value::String(text) => text.clone(),
+                other => serde_json::to_string(other)?,
+            };
+            Ok(format!("{key}={value}"))
+        };
+        return table.iter().map(pair).collect::<Result<_>>().map(Some);
+    }
+    match value {
+        Value::Array(values) => values.iter().map(scalar).collect::<Result<_>>().map(Some),
+        value => Ok(Some(vec![scalar(value)?])),
+    }
+}
+
+fn scalar(value: &Value) -> Result<String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
+        Value::Boolean(is_true) => Ok(is_true.to_string()),
+        Value::Datetime(_) | Value::Array(_) | Value::Table(_) => {
+            bail!("expected a text, a number, or a list of these")
+        }
+    }
+}
+
+/// The arguments of a command line with these options.
+fn parse(options: &Options) -> Result<RunArgs> {
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+    let words = options.iter().flat_map(|(name, values)| match values.as_slice() {
+        [] => vec![format!("--{name}")],
+        values => values.iter().map(|value| format!("--{name}={value}")).collect(),
+    });
+    let parsed = Only::try_parse_from(std::iter::once("run".to_string()).chain(words));
+    parsed.map(|it| it.run).map_err(|error| {
+        let text = error.render().to_string();
+        let first = text.split("\n\n").next().unwrap_or_default();
+        anyhow::anyhow!("{}", first.trim_start_matches("error: "))
+    })
+}
+
+/// The file with these options, and with the tables that are no options.
+fn embedded(options: &Options, table: &Table) -> String {
+    let mut all = Table::new();
+    for (name, values) in options.iter().filter(|(name, _)| !NOT_EMBEDDED.contains(&name.as_str())) {
+        let value = match values.as_slice() {
+            [] => Value::Boolean(true),
+            [one] => Value::String(one.clone()),
+            several => Value::Array(several.iter().cloned().map(Value::String).collect()),
+        };
+        all.insert(name.clone(), value);
+    }
+    for key in [SCENARIOS_KEY, TARGETS_KEY] {
+        all.extend(table.get(key).map(|value| (key.to_string(), value.clone())));
+    }
+    all.to_string()
+}
+
+/// One value, or a list.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    fn leak(list: Option<Self>) -> &'static [T] {
+        match list {
+            None => &[],
+            Some(Self::One(value)) => Box::leak(Box::new([value])),
+            Some(Self::Many(values)) => values.leak(),
+        }
+    }
+}
+
+/// A scenario of the user's: another one, with other values of its axes.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct OwnScenario {
+    like: String,
+    about: Option<String>,
+    prompt_tokens: Option<OneOrMany<u32>>,
+    new_tokens: Option<OneOrMany<u32>>,
+    depth: Option<OneOrMany<u32>>,
+    batch: Option<OneOrMany<u32>>,
+    use_cache: Option<OneOrMany<bool>>,
+    padding: Option<OneOrMany<Padding>>,
+    iterations: Option<u32>,
+}
+
+/// The file's own scenarios. Their texts and lists are never freed, like those of SCENARIOS.
+fn own_scenarios(table: &Table) -> Result<Vec<Scenario>> {
+    let Some(value) = table.get(SCENARIOS_KEY) else { return Ok(Vec::new()) };
+    let Value::Table(entries) = value else {
+        bail!(
+            "`{SCENARIOS_KEY}` defines scenarios, as in `[{SCENARIOS_KEY}.chat]`\nhint: `scenario` selects them"
+        );
+    };
+    entries.iter().map(|(name, value)| own_scenario(name, value)).collect()
+}
+
+fn own_scenario(name: &str, value: &Value) -> Result<Scenario> {
+    let key = || format!("`{SCENARIOS_KEY}.{name}`");
+    let is_name = !name.is_empty()
+        && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-');
+    ensure!(is_name, "{}: a name has small letters, digits and `-`", key());
+    ensure!(scenario::named(name).is_none(), "{}: a scenario or suite already has this name", key());
+    let own: OwnScenario = value.clone().try_into().with_context(key)?;
+    let names: Vec<&str> = SCENARIOS.iter().map(|it| it.name).collect();
+    let Some(base) = SCENARIOS.iter().find(|it| it.name == own.like) else {
+        let hint = similar_name(&own.like, &names)
+            .map_or_else(|| listed(&names), |it| format!("did you mean `{it}`?"));
+        bail!("{}: `like`: no scenario named `{}`\nhint: {hint}", key(), own.like);
+    };
+    let set = Axes {
+        prompt_tokens: OneOrMany::leak(own.prompt_tokens),
+        new_tokens: OneOrMany::leak(own.new_tokens),
+        depth: OneOrMany::leak(own.depth),
+        batch: OneOrMany::leak(own.batch),
+        use_cache: OneOrMany::leak(own.use_cache),
+        padding: OneOrMany::leak(own.padding),
+    };
+    let ranges = [
+        ("prompt-tokens", set.prompt_tokens, 1, MAX_TOKENS),
+        ("new-tokens", set.new_tokens, 1, MAX_TOKENS),
+        ("depth", set.depth, 0, MAX_TOKENS),
+        ("batch", set.batch, 1, MAX_BATCH),
+    ];
+    for (axis, values, least, most) in ranges {
+        let is_outside = values.iter().any(|value| !(least..=most).contains(value));
+        ensure!(!is_outside, "{}: `{axis}`: expected whole numbers from {least} to {most}", key());
+    }
+    ensure!(own.iterations != Some(0), "{}: `iterations`: expected a whole number, at least 1", key());
+    let about = own.about.unwrap_or_else(|| format!("like {}, from the run file", base.name));
+    Ok(Scenario {
+        name: name.to_string().leak(),
+        about: about.leak(),
+        axes: base.axes.with(set),
+        rounds: own.iterations.unwrap_or(base.rounds),
+        ..*base
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct TargetEntry {
+    engine: Option<String>,
+    model: Option<String>,
+    case: Option<String>,
+    metric: Option<String>,
+    at_least: Option<Bound>,
+    at_most: Option<Bound>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Bound {
+    Number(f64),
+    Text(String),
+}
+
+fn targets(table: &Table) -> Result<Vec<Target>> {
+    let Some(value) = table.get(TARGETS_KEY) else { return Ok(Vec::new()) };
+    let Value::Array(entries) = value else {
+        bail!("`{TARGETS_KEY}`: expected tables, as in `[[{TARGETS_KEY}]]`");
+    };
+    let numbered = entries.iter().enumerate();
+    numbered.map(|(index, entry)| target(entry).with_context(|| format!("target {}", index + 1))).collect()
+}
+
+fn target(value: &Value) -> Result<Target> {
+    let entry: TargetEntry = value.clone().try_into()?;
+    let metric = entry.metric.as_deref().map(metric_named).transpose()?;
+    let least = entry.at_least.map(|bound| bound.in_base_unit(metric)).transpose().context("`at-least`")?;
+    let most = entry.at_most.map(|bound| bound.in_base_unit(metric)).transpose().context("`at-most`")?;
+    let unit = match (least, most) {
+        (Some((_, a)), Some((_, b))) if a != b => bail!("`at-least` and `at-most` have different units"),
+        (Some((_, unit)), _) | (None, Some((_, unit))) => unit,
+        (None, None) => bail!("a target needs `at-least` or `at-most`"),
+    };
+    Ok(Target {
+        engine: entry.engine,
+        model: entry.model,
+        case: entry.case,
+        metric: metric.map(|it| it.id),
+        at_least: least.map(|it| it.0),
+        at_most: most.map(|it| it.0),
+        unit: unit.symbol().into(),
+    })
+}
+
+fn metric_named(name: &str) -> Result<&'static metric::Metric> {
+    let known: Vec<&str> = metric::METRICS.iter().map(|it| it.name()).collect();
+    let found = metric::METRICS.iter().find(|it| it.name() == name);
+    found.with_context(|| {
+        let hint = similar_name(name, &known).map_or_else(
+            || "`orchestrate metrics` lists them".to_string(),
+            |similar| format!("did you mean `{similar}`?"),
+        );
+        format!("no metric named `{name}`\nhint: {hint}")
+    })
+}
+
+impl Bound {
+    /// The number in the unit of metrics. A number without a unit is a rate, unless the metric is a rate of no time.
+    fn in_base_unit(self, metric: Option<&metric::Metric>) -> Result<(f64, Unit)> {
+        let (number, unit) = match self {
+            Self::Number(number) => (number, Unit::TokensPerSecond),
+            Self::Text(text) => Unit::parse(&text).with_context(|| {
+                format!("`{text}` is no number with a unit, as in `200 tok/s`, `50 ms`, `1.5 GB` or `80 %`")
+            })?,
+        };
+        if let Some(metric) = metric {
+            ensure!(metric.unit == unit, "the unit of `{}` is {}", metric.name(), metric.unit.symbol());
+        }
+        ensure!(number.is_finite() && number >= 0.0, "expected 0 or more");
+        Ok((number, unit))
+    }
+}

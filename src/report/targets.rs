@@ -1,0 +1,145 @@
+//! The targets of a run file with the results that they are about. A missed target is a row, and gives an exit code.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use super::document::{Column, Line, Table};
+use super::outputs::Output;
+use super::rows::Row;
+use super::run_report::Report;
+use super::tone::Tone;
+use crate::analysis::metric::{self, Metric, Unit};
+use crate::plan::targets::Target;
+use crate::plan::{Case, Plan};
+use crate::shell::Usage;
+use crate::text::line;
+
+/// A target and one case that it names. JSON has these names: add, never rename.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TargetResult {
+    pub engine: String,
+    pub case: String,
+    pub metric: &'static str,
+    #[serde(skip)]
+    pub title: &'static str,
+    pub unit: &'static str,
+    pub at_least: Option<f64>,
+    pub at_most: Option<f64>,
+    /// The estimate. `None` if the case has no value of this metric.
+    pub value: Option<f64>,
+    pub is_met: bool,
+    /// The reason why a target with a value inside its bounds is missed: the value is not trusted.
+    pub reason: Option<&'static str>,
+    #[serde(skip)]
+    of: Unit,
+}
+
+/// The metric of a target in one case.
+fn metric_of(plan: &Plan, target: &Target, case: &Case) -> Option<&'static Metric> {
+    match target.metric {
+        Some(id) => metric::find(id),
+        None => metric::headline(plan, &case.workload),
+    }
+}
+
+/// Refuses a target that names no case of the plan, or has another unit than its metric.
+pub fn check(plan: &Plan) -> Result<()> {
+    for (index, target) in plan.targets.iter().enumerate() {
+        let number = index + 1;
+        let mut named = cases_of(plan, target).map(|(_, case)| case).peekable();
+        if named.peek().is_none() {
+            let hint = "`--dry-run` lists the engines and cases of the plan";
+            bail!(Usage(format!("target {number} of the run file names no case of this run\nhint: {hint}")));
+        }
+        for metric in named.filter_map(|case| metric_of(plan, target, case)) {
+            if metric.unit.symbol() != target.unit {
+                let (name, unit) = (metric.name(), metric.unit.symbol());
+                let problem = format!(
+                    "target {number} of the run file: the unit of `{name}` is {unit}, not {}",
+                    target.unit
+                );
+                bail!(Usage(format!(
+                    "{problem}\nhint: name another `metric`, or write the bound in this unit"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The cases of rows that a target names, each with its index.
+fn cases_of<'a>(plan: &'a Plan, target: &'a Target) -> impl Iterator<Item = (usize, &'a Case)> {
+    let is_named = |case: &Case| {
+        let configuration = &plan.configurations[case.configuration];
+        configuration.role.is_none() && target.names(configuration, &case.workload)
+    };
+    plan.cases.iter().enumerate().filter(move |(_, case)| is_named(case))
+}
+
+/// The result of each target in each case that it names. `rows` has the index of each case.
+pub fn results(plan: &Plan, rows: &[(usize, Row)], outputs: &[Output]) -> Vec<TargetResult> {
+    let of_target = |target: &Target| {
+        let results = cases_of(plan, target).filter_map(|(index, case)| {
+            let metric = metric_of(plan, target, case)?;
+            let row = rows.iter().find(|(case, _)| *case == index).map(|(_, row)| row);
+            let measured = row.filter(|row| row.failure.is_none());
+            let value = measured.and_then(|row| row.summary(metric.id)).map(|summary| summary.estimate);
+            let label = line(&plan.configurations[case.configuration].label);
+            let is_wrong = outputs.iter().any(|it| it.engine == label && it.agreement.is_wrong());
+            let reason = match () {
+                () if value.is_none() => Some("no value"),
+                () if is_wrong => Some("wrong output"),
+                () if row.is_some_and(|row| row.contradicted) => Some("a claim is contradicted"),
+                () => None,
+            };
+            Some(TargetResult {
+                engine: label,
+                case: line(&case.workload.label),
+                metric: metric.name(),
+                title: metric.title,
+                unit: metric.unit.symbol(),
+                at_least: target.at_least,
+                at_most: target.at_most,
+                value,
+                is_met: reason.is_none() && value.is_some_and(|value| target.is_met_by(value)),
+                reason,
+                of: metric.unit,
+            })
+        });
+        results.collect::<Vec<_>>()
+    };
+    plan.targets.iter().flat_map(of_target).collect()
+}
+
+pub fn are_missed(report: &Report) -> bool {
+    report.targets.iter().any(|it| !it.is_met)
+}
+
+/// A row for each target and case; `None` without targets.
+pub fn table(report: &Report) -> Option<Table> {
+    if report.targets.is_empty() {
+        return None;
+    }
+    let columns = ["target", "engine", "case", "wanted", "result", ""].map(Column::named);
+    let row = |it: &TargetResult| {
+        let bounds = [("at least", it.at_least), ("at most", it.at_most)];
+        let bounds =
+            bounds.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", it.of.show(bound?))));
+        let outcome = match (it.is_met, it.reason) {
+            (true, _) => Tone::Good.of("met"),
+            (false, None) => Tone::Bad.of("MISSED"),
+            (false, Some(reason)) => Tone::Bad.of(&format!("MISSED: {reason}")),
+        };
+        let value = it.value.map_or_else(|| "n/a".into(), |value| it.of.show(value));
+        Line::of(vec![
+            it.title.into(),
+            it.engine.clone(),
+            it.case.clone(),
+            bounds.collect::<Vec<_>>().join(", "),
+            value,
+            outcome,
+        ])
+    };
+    let lines = report.targets.iter().map(row).collect();
+    Some(Table { columns: columns.into(), lines, gap: 2, ..Table::default() })
+}
