@@ -4,7 +4,7 @@
 set(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 set(BUILD_SHARED_LIBS OFF)
 set(LLAMA_BUILD_COMMON ON)
-# No network access, and no download during the build.
+# Without OpenSSL, the programs download nothing over HTTPS. Without the prebuilt UI, the build downloads nothing.
 set(LLAMA_OPENSSL OFF)
 set(LLAMA_USE_PREBUILT_UI OFF)
 

@@ -145,8 +145,9 @@ pub const METRICS: &[Metric] = &[
                 threads. The bytes: the weights, and the cached keys and values, in each step after the first. The time: from \
                 the first token to the last. Weights count in the reported dtype, and once for a whole batch. \
                 Probes run before each block and after the last one. On an NVIDIA GPU the limit is the rate of copies within \
-                its memory, probed once. Absent for weights under four times the last-level cache. Above 100 %, the machine \
-                was slower during the probes, the engine used more threads than requested, or a reported fact is wrong.",
+                its memory, probed once. Absent for weights under four times the last-level cache. A share above 100 % \
+                means: the machine was slower during the probes, the engine used more threads than requested, or a reported \
+                fact is wrong.",
         of: share::bandwidth,
     },
     Metric {

@@ -16,7 +16,7 @@ use crate::shell::{Usage, pasteable};
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// An engine, a case such as `decode`, both, or a term; then a run record; default: all terms, and the latest record
+    /// An engine, a case such as `decode`, both, or a term; default: all terms. A record may follow; default: the latest one
     #[arg(value_name = "ENGINE|CASE|TERM|RECORD")]
     pub names: Vec<String>,
     /// Folder of the latest record; default: ORCHESTRATE_RESULTS, else `results` of the current folder
@@ -28,10 +28,10 @@ pub struct ExplainArgs {
 }
 
 pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
-    let (names, named) = split(&arguments.names);
+    let (names, named_record) = split(&arguments.names);
     let results = results_dir(arguments.results.as_deref());
-    let latest = if named.is_none() { record::latest_in(&results)? } else { None };
-    let Some(path) = named.clone().or(latest) else {
+    let latest = if named_record.is_none() { record::latest_in(&results)? } else { None };
+    let Some(path) = named_record.clone().or(latest) else {
         // A term needs no record.
         let Some(term) = explain_term(names) else { return Err(no_record(&results)) };
         output::show(&term, arguments.format)?;
@@ -39,7 +39,7 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     };
     let record = record::read(&path)?;
     // The commands in hints get the record as their last argument, unless it is the latest one of the usual folder.
-    let is_latest_of_usual_folder = named.is_none() && arguments.results.is_none();
+    let is_latest_of_usual_folder = named_record.is_none() && arguments.results.is_none();
     let argument = match is_latest_of_usual_folder {
         true => String::new(),
         false => format!(" {}", pasteable(&[path.display().to_string()])),
@@ -55,7 +55,7 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// Splits the words into names and, if the last word is the path of a record, this path.
+/// Splits the words into names and the record: the last word, if it ends in `.jsonl` or is the path of a file.
 fn split(words: &[String]) -> (&[String], Option<PathBuf>) {
     match words {
         [names @ .., last] if last.ends_with(".jsonl") || is_file_path(last) => (names, Some(last.into())),
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_argument_of_explain_is_the_record_if_a_record_has_this_name() {
+    fn the_last_argument_of_explain_is_the_record_if_it_ends_in_jsonl_or_is_the_path_of_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("record").display().to_string();
         std::fs::write(&file, "").unwrap();

@@ -43,7 +43,7 @@ pub struct Manifest {
     pub load: LoadValues,
     #[serde(default)]
     pub presets: BTreeMap<String, Preset>,
-    /// The settings for each word of `--quantize`.
+    /// The settings for those words of `--quantize` that the engine supports.
     #[serde(default)]
     pub quantize: BTreeMap<String, Precision>,
     /// The engine's own suites for `-s`, besides those that every engine can run.

@@ -130,7 +130,7 @@ kinds! {
 }
 
 impl FailureKind {
-    /// The kind of a configuration's `unavailable`.
+    /// The kind of failure of a configuration that cannot be measured (`Configuration::unavailable`).
     pub fn of_unavailable(configuration: &Configuration) -> Self {
         if configuration.unsupported { Self::Unsupported } else { Self::Unavailable }
     }

@@ -75,7 +75,7 @@ pub fn header(path: &Path) -> Result<Header> {
     BufReader::new(open(path)?).read_until(b'\n', &mut line)?;
     match Entry::read(&line) {
         Ok(Entry::Header(header)) => Ok(*header),
-        // The error of the whole file has the reason.
+        // Reading the whole file gives an error with the reason.
         _ => read(path).map(|record| record.header),
     }
 }

@@ -1,5 +1,5 @@
-//! Does work that blocks its thread on another thread: reading files on a slow disk, calling the driver of a GPU, or reading much
-//! memory. On the thread of the run, this work would delay the handling of interrupts.
+//! Moves blocking work to another thread: reading files on a slow disk, calling the driver of a GPU, or reading much memory. On
+//! the thread of the run, this work would delay the handling of interrupts.
 
 use anyhow::{Context, Result};
 

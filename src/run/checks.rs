@@ -44,7 +44,8 @@ impl OutputChecks<'_, '_> {
         self.journal.take(Entry::NotChecked(not_checked))
     }
 
-    /// Records that no verifier can check a model's outputs, with a hint to set one up.
+    /// Records that no verifier can check a model's outputs. The hint is the command that sets up the default verifier, or
+    /// `--verifier` if the user chose another one.
     pub fn add_missing_verifier(&mut self, model: &Model, reason: &str) -> Result<()> {
         let set_up_command = manifest::embedded().ok().and_then(|all| {
             let verifier = all.iter().find(|it| it.manifest.reference);
@@ -55,15 +56,15 @@ impl OutputChecks<'_, '_> {
         self.add_unchecked_model(model, reason.into(), Some(hint))
     }
 
-    /// The hint for a check that had too little time, by an unknown amount.
+    /// The hint for a check that had too little time, if it is unknown how much it needs.
     pub fn longer_budget_hint(&self) -> Option<String> {
         Some(self.budget_hint(f64::from(LONGER)))
     }
 
-    /// The hint for a check that needs this many times its time.
-    pub fn budget_hint(&self, times: f64) -> String {
+    /// The hint for a check that would need `factor` times the time that it had.
+    pub fn budget_hint(&self, factor: f64) -> String {
         let configurations = self.plan.measured().len();
-        let sufficient = TimeBudget::of(self.plan).sufficient_for_checks(configurations, times);
+        let sufficient = TimeBudget::of(self.plan).sufficient_for_checks(configurations, factor);
         format!("--budget {}", budget_text(sufficient))
     }
 
@@ -186,14 +187,14 @@ impl Scoring {
         let is_too_long = check_time.is_over() || estimate > left;
         is_too_long.then(|| {
             let needed = check_time.began.elapsed().as_secs_f64() + estimate.as_secs_f64();
-            let times = (SAFETY_FACTOR * needed / total.as_secs_f64().max(1.0)).max(SAFETY_FACTOR);
+            let factor = (SAFETY_FACTOR * needed / total.as_secs_f64().max(1.0)).max(SAFETY_FACTOR);
             let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
                 "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {}, \
                  and the check has {} left",
                 time(estimate), time(left)
             );
-            (reason, Some(times))
+            (reason, Some(factor))
         })
     }
 

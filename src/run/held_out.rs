@@ -154,8 +154,8 @@ impl OutputChecks<'_, '_> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
-            if let Some((reason, times)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
-                let hint = times.map(|times| self.budget_hint(times));
+            if let Some((reason, factor)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
+                let hint = factor.map(|factor| self.budget_hint(factor));
                 return Ok(self.add_unchecked(configuration, reason, hint)?);
             }
             match launched.score(ids, check_time.request_limit()).await {

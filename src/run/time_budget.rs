@@ -83,11 +83,11 @@ impl TimeBudget {
         }
     }
 
-    /// A budget in which the output check of each of these configurations has this many times its time.
-    pub fn sufficient_for_checks(&self, configurations: usize, times: f64) -> Duration {
+    /// A budget in which the output check of each of these configurations has `factor` times the time that it has now.
+    pub fn sufficient_for_checks(&self, configurations: usize, factor: f64) -> Duration {
         let checks = self.output_check_limit(configurations) * configurations.max(1) as u32;
         let least = checks * FIRST_CHECK_DIVISOR;
-        self.total.unwrap_or_default().max(least).mul_f64(times)
+        self.total.unwrap_or_default().max(least).mul_f64(factor)
     }
 
     /// Whether the first output check has used its part of a budget that the user set. The whole time of the run so far counts.

@@ -20,12 +20,13 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     let u = ranks - (m * (m + 1)) as f64 / 2.0;
     let pairs = (m * n) as f64;
     let larger = u.max(pairs - u);
-    let ties: Vec<f64> = pooled.chunk_by(|a, b| a == b).map(|group| group.len() as f64).collect();
-    if m <= MAX_EXACT && n <= MAX_EXACT && ties.len() == m + n {
+    // The number of values in each group of equal values. Without ties, each group has one value.
+    let group_sizes: Vec<f64> = pooled.chunk_by(|a, b| a == b).map(|group| group.len() as f64).collect();
+    if m <= MAX_EXACT && n <= MAX_EXACT && group_sizes.len() == m + n {
         return Some((2.0 * upper_tail_of_u(larger, m, n)).min(1.0));
     }
     let all = (m + n) as f64;
-    let tied: f64 = ties.iter().map(|count| count.powi(3) - count).sum();
+    let tied: f64 = group_sizes.iter().map(|size| size.powi(3) - size).sum();
     let variance = pairs / 12.0 * (all + 1.0 - tied / (all * (all - 1.0)));
     // If all values are equal, the variance is zero and there is no evidence of a difference.
     let z = if variance > 0.0 { (larger - pairs / 2.0 - 0.5) / variance.sqrt() } else { 0.0 };
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_have_a_p_of_1_and_no_values_have_none() {
+    fn equal_values_have_a_p_of_1_and_an_empty_sample_or_nan_has_no_p() {
         assert_eq!(mann_whitney(&[1.0; 9], &[1.0; 30]), Some(1.0));
         assert_eq!(mann_whitney(&[1.0], &[1.0]), Some(1.0));
         assert_eq!((mann_whitney(&[], &[1.0]), mann_whitney(&[f64::NAN], &[1.0])), (None, None));

@@ -80,7 +80,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Phases without an output are only timed: a load that another request than `load` causes has no progress messages.
+    /// Without an output, phases are only timed. So a load that a request other than `load` causes sends no progress messages.
     pub fn new(output: Option<Output>) -> Self {
         Self { output, running: None, done: Vec::new() }
     }

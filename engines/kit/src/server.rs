@@ -158,7 +158,7 @@ impl<E: Engine> Server<E> {
         Ok(self.hello()?.capabilities)
     }
 
-    /// Loads a model. `progress` is the output for progress messages: `None` if another request than `load` causes the load.
+    /// Loads a model. `progress` is the output for progress messages: `None` if a request other than `load` causes the load.
     fn load(&mut self, load: &Load, progress: Option<Output>) -> Result<Loaded, CallError> {
         let capabilities = self.capabilities()?;
         let is_requested = progress.is_some();

@@ -84,7 +84,7 @@ impl Tokens {
         Self::new(Clock::start(), 0, stop, None, prompts)
     }
 
-    /// Takes a new token of a sequence, as soon as the host can use its id.
+    /// Takes a new token of a sequence. The engine must call this as soon as the host can use the token's id.
     pub fn push(&mut self, sequence: usize, id: u32) -> Flow {
         if !self.ids(sequence).is_empty() {
             self.delay.wait();

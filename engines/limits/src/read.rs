@@ -38,20 +38,21 @@ impl Reader {
             .chain([Self::Portable])
     }
 
-    /// Reads `streams` (1, 2, 4 or 8) consecutive ranges of `stream_bytes` bytes, in turn one step of each.
-    pub fn read(self, bytes: &[u8], stream_bytes: usize, streams: u32) {
-        let ranges = Ranges { start: bytes.as_ptr(), stream_bytes };
+    /// Reads `count` (1, 2, 4 or 8) consecutive streams of `stream_bytes` bytes: one step of the first, one step of the second,
+    /// and so on, then the next step of each.
+    pub fn read(self, bytes: &[u8], stream_bytes: usize, count: u32) {
+        let streams = Streams { start: bytes.as_ptr(), stream_bytes };
         assert!(
             stream_bytes.is_multiple_of(STEP)
-                && stream_bytes.checked_mul(streams as usize).is_some_and(|length| length <= bytes.len())
+                && stream_bytes.checked_mul(count as usize).is_some_and(|length| length <= bytes.len())
         );
         // SAFETY: the streams are within `bytes`, and the length of each is a multiple of a step.
         let sum = unsafe {
-            match streams {
-                1 => self.sum::<1>(ranges),
-                2 => self.sum::<2>(ranges),
-                4 => self.sum::<4>(ranges),
-                8 => self.sum::<8>(ranges),
+            match count {
+                1 => self.sum::<1>(streams),
+                2 => self.sum::<2>(streams),
+                4 => self.sum::<4>(streams),
+                8 => self.sum::<8>(streams),
                 _ => 0,
             }
         };
@@ -60,18 +61,18 @@ impl Reader {
 
     /// # Safety
     ///
-    /// The machine supports this variant, and `ranges` has `STREAMS` streams.
-    unsafe fn sum<const STREAMS: usize>(self, ranges: Ranges) -> u64 {
+    /// The machine supports this variant, and there are `STREAMS` streams.
+    unsafe fn sum<const STREAMS: usize>(self, streams: Streams) -> u64 {
         // SAFETY: the caller guarantees this.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512 => x86::avx512::<STREAMS>(ranges),
+                Self::Avx512 => x86::avx512::<STREAMS>(streams),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2 => x86::avx2::<STREAMS>(ranges),
+                Self::Avx2 => x86::avx2::<STREAMS>(streams),
                 #[cfg(target_arch = "aarch64")]
-                Self::Neon => arm::neon::<STREAMS>(ranges),
-                Self::Portable => portable::<STREAMS>(ranges),
+                Self::Neon => arm::neon::<STREAMS>(streams),
+                Self::Portable => portable::<STREAMS>(streams),
             }
         }
     }
@@ -79,12 +80,12 @@ impl Reader {
 
 /// Consecutive streams, each a multiple of `STEP` long.
 #[derive(Clone, Copy)]
-struct Ranges {
+struct Streams {
     start: *const u8,
     stream_bytes: usize,
 }
 
-impl Ranges {
+impl Streams {
     /// # Safety
     ///
     /// The stream is longer than `offset`.
@@ -96,18 +97,18 @@ impl Ranges {
 
 /// # Safety
 ///
-/// `ranges` has `STREAMS` streams.
-unsafe fn portable<const STREAMS: usize>(ranges: Ranges) -> u64 {
+/// There are `STREAMS` streams.
+unsafe fn portable<const STREAMS: usize>(streams: Streams) -> u64 {
     const LANES: usize = 8;
     let mut sums = [0u64; LANES];
-    for offset in (0..ranges.stream_bytes).step_by(STEP) {
+    for offset in (0..streams.stream_bytes).step_by(STEP) {
         for stream in 0..STREAMS {
             for vector in 0..STEP / size_of::<[u64; LANES]>() {
                 for (lane, sum) in sums.iter_mut().enumerate() {
                     let offset_in_step = (vector * LANES + lane) * size_of::<u64>();
                     // SAFETY: a step from `offset` on is within the stream; any bytes are a valid number.
                     let number =
-                        unsafe { ranges.at(stream, offset + offset_in_step).cast::<u64>().read_unaligned() };
+                        unsafe { streams.at(stream, offset + offset_in_step).cast::<u64>().read_unaligned() };
                     *sum = sum.wrapping_add(number);
                 }
             }
@@ -120,19 +121,20 @@ unsafe fn portable<const STREAMS: usize>(ranges: Ranges) -> u64 {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Ranges, STEP};
+    use super::{STEP, Streams};
 
     /// # Safety
     ///
-    /// The machine has AVX-512, and `ranges` has `STREAMS` streams.
+    /// The machine has AVX-512, and there are `STREAMS` streams.
     #[target_feature(enable = "avx512f")]
-    pub unsafe fn avx512<const STREAMS: usize>(ranges: Ranges) -> u64 {
+    pub unsafe fn avx512<const STREAMS: usize>(streams: Streams) -> u64 {
         let mut sums = [_mm512_setzero_si512(); STEP / 64];
-        for offset in (0..ranges.stream_bytes).step_by(STEP) {
+        for offset in (0..streams.stream_bytes).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let lanes = unsafe { _mm512_loadu_si512(ranges.at(stream, offset + 64 * vector).cast()) };
+                    let lanes =
+                        unsafe { _mm512_loadu_si512(streams.at(stream, offset + 64 * vector).cast()) };
                     *sum = _mm512_add_epi64(*sum, lanes);
                 }
             }
@@ -143,15 +145,16 @@ mod x86 {
 
     /// # Safety
     ///
-    /// The machine has AVX2, and `ranges` has `STREAMS` streams.
+    /// The machine has AVX2, and there are `STREAMS` streams.
     #[target_feature(enable = "avx2")]
-    pub unsafe fn avx2<const STREAMS: usize>(ranges: Ranges) -> u64 {
+    pub unsafe fn avx2<const STREAMS: usize>(streams: Streams) -> u64 {
         let mut sums = [_mm256_setzero_si256(); STEP / 32];
-        for offset in (0..ranges.stream_bytes).step_by(STEP) {
+        for offset in (0..streams.stream_bytes).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let lanes = unsafe { _mm256_loadu_si256(ranges.at(stream, offset + 32 * vector).cast()) };
+                    let lanes =
+                        unsafe { _mm256_loadu_si256(streams.at(stream, offset + 32 * vector).cast()) };
                     *sum = _mm256_add_epi64(*sum, lanes);
                 }
             }
@@ -166,19 +169,19 @@ mod x86 {
 mod arm {
     use std::arch::aarch64::*;
 
-    use super::{Ranges, STEP};
+    use super::{STEP, Streams};
 
     /// # Safety
     ///
-    /// The machine has NEON, and `ranges` has `STREAMS` streams.
+    /// The machine has NEON, and there are `STREAMS` streams.
     #[target_feature(enable = "neon")]
-    pub unsafe fn neon<const STREAMS: usize>(ranges: Ranges) -> u64 {
+    pub unsafe fn neon<const STREAMS: usize>(streams: Streams) -> u64 {
         let mut sums = [vdupq_n_u64(0); STEP / 16];
-        for offset in (0..ranges.stream_bytes).step_by(STEP) {
+        for offset in (0..streams.stream_bytes).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let lanes = unsafe { vld1q_u64(ranges.at(stream, offset + 16 * vector).cast()) };
+                    let lanes = unsafe { vld1q_u64(streams.at(stream, offset + 16 * vector).cast()) };
                     *sum = vaddq_u64(*sum, lanes);
                 }
             }
@@ -204,12 +207,12 @@ mod tests {
             numbers.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).fold(0, u64::wrapping_add)
         };
         for reader in Reader::all_supported() {
-            let ranges =
-                |streams: usize, stream_bytes| (streams, Ranges { start: bytes.as_ptr(), stream_bytes });
+            let streams =
+                |count: usize, stream_bytes| (count, Streams { start: bytes.as_ptr(), stream_bytes });
             // SAFETY: every stream ends within `bytes`, and the list has only supported readers.
             let sums = unsafe {
                 let (one, two, four, eight) =
-                    (ranges(1, 15 * STEP), ranges(2, 7 * STEP), ranges(4, 3 * STEP), ranges(8, STEP));
+                    (streams(1, 15 * STEP), streams(2, 7 * STEP), streams(4, 3 * STEP), streams(8, STEP));
                 [
                     (one, reader.sum::<1>(one.1)),
                     (two, reader.sum::<2>(two.1)),
@@ -217,8 +220,8 @@ mod tests {
                     (eight, reader.sum::<8>(eight.1)),
                 ]
             };
-            for ((streams, ranges), sum) in sums {
-                assert_eq!(sum, sum_of(ranges.stream_bytes * streams), "{reader:?} with {streams} streams");
+            for ((count, streams), sum) in sums {
+                assert_eq!(sum, sum_of(streams.stream_bytes * count), "{reader:?} with {count} streams");
             }
         }
     }

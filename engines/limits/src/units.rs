@@ -23,9 +23,11 @@ struct Unit {
     run: unsafe fn(u64),
 }
 
-/// The fewest operations of a thread in a pass. Shorter passes would measure the barrier; longer ones are disturbed more often.
+/// The fewest operations of a thread in a pass. In shorter passes, the time between the starts of the threads (`team`) would
+/// count too much. Longer passes are disturbed more often.
 const MIN_PASS_OPERATIONS: u64 = 1 << 26;
-/// The fewest rounds of a thread in a pass. It decides for units with many operations per round, such as tiles.
+/// The fewest rounds of a thread in a pass. For units with many operations per round, such as tiles, this limit is
+/// the larger one.
 const MIN_PASS_ROUNDS: u64 = 1 << 14;
 
 /// The fastest pass of each unit of this machine.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::architecture::{Architecture, Part, rope};
-use crate::gguf::MetadataValue;
+use crate::gguf::ValueToWrite;
 use crate::text::printable;
 use crate::tokenizer::TokenizerTables;
 use crate::weights::{FileWeights, Weights};
@@ -220,14 +220,13 @@ fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
     goal.out.join(format!("{name}-{}.gguf", goal.dtype.as_str().to_ascii_lowercase()))
 }
 
-pub(crate) fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValue)>> {
+pub(crate) fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, ValueToWrite)>> {
     let mut metadata = content.architecture.to_gguf(&content.config)?;
-    metadata.push(("general.name".into(), MetadataValue::Text(content.name.clone())));
-    metadata
-        .extend(dtype.gguf_file_type().map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
+    metadata.push(("general.name".into(), ValueToWrite::Text(content.name.clone())));
+    metadata.extend(dtype.gguf_file_type().map(|kind| ("general.file_type".into(), ValueToWrite::U32(kind))));
     if !dtype.is_float() {
         // The version of ggml's quantization blocks since 2023.
-        metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
+        metadata.push(("general.quantization_version".into(), ValueToWrite::U32(2)));
     }
     let Config { bos_id, eos_ids, .. } = &content.config;
     let eos_id = match &content.tokenizer {
@@ -242,7 +241,7 @@ pub(crate) fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, M
         None => {
             let ids = [(gguf::BOS_KEY, *bos_id), (gguf::EOS_KEY, eos_ids.first().copied())];
             metadata
-                .extend(ids.into_iter().filter_map(|(key, id)| Some((key.into(), MetadataValue::U32(id?)))));
+                .extend(ids.into_iter().filter_map(|(key, id)| Some((key.into(), ValueToWrite::U32(id?)))));
             eos_ids.first().copied()
         }
     };
@@ -254,7 +253,7 @@ pub(crate) fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, M
         eos_ids.len(),
         keys.len() + 1
     );
-    metadata.extend(keys.iter().zip(other_ids).map(|(key, id)| (key.to_string(), MetadataValue::U32(id))));
+    metadata.extend(keys.iter().zip(other_ids).map(|(key, id)| (key.to_string(), ValueToWrite::U32(id))));
     Ok(metadata)
 }
 

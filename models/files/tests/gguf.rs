@@ -7,7 +7,7 @@ mod tiny;
 use std::path::PathBuf;
 
 use gguf_file::Gguf;
-use model_files::gguf::{self, MetadataValue, Value, read_header};
+use model_files::gguf::{self, Value, ValueToWrite, read_header};
 use model_files::{Format, ModelFolder};
 use tiny::folder;
 
@@ -143,9 +143,9 @@ fn offset_of(file: &[u8], bytes: &[u8]) -> u64 {
 fn the_elements_of_an_array_are_read_on_demand() {
     let texts = ["", "a", "Ġb", "🙂"].map(String::from).to_vec();
     let file = Gguf::begin(3, 0, 4)
-        .value("texts", &MetadataValue::Texts(texts.clone()))
-        .value("floats", &MetadataValue::F32s(vec![-1.5, f32::MAX]))
-        .value("whole", &MetadataValue::I32s(vec![i32::MIN, 7]));
+        .value("texts", &ValueToWrite::Texts(texts.clone()))
+        .value("floats", &ValueToWrite::F32s(vec![-1.5, f32::MAX]))
+        .value("whole", &ValueToWrite::I32s(vec![i32::MIN, 7]));
     let path = file.text("broken").u32(9).u32(8).u64(1).u64(1).bytes(&[0xff]).write("arrays");
     let header = read_header(&path, 0).unwrap();
     assert_eq!(gguf::read_texts(&path, &header, "texts").unwrap(), texts);
@@ -237,7 +237,7 @@ fn a_name_from_a_file_is_escaped_for_a_terminal() {
 }
 
 /// The message of the error for a Llama model with this metadata value.
-fn error_with_value(key: &str, value: MetadataValue) -> String {
+fn error_with_value(key: &str, value: ValueToWrite) -> String {
     let file = Gguf::begin(3, 0, 6).text("general.architecture").u32(8).text("llama");
     let file = [("embedding_length", 64), ("block_count", 3), ("attention.head_count", 4), ("vocab_size", 9)]
         .iter()
@@ -250,7 +250,7 @@ fn error_with_value(key: &str, value: MetadataValue) -> String {
 fn an_error_about_nan_or_infinity_names_its_key() {
     for key in ["rope.freq_base", "attention.layer_norm_rms_epsilon", "rope.scaling.factor", "anything"] {
         for (number, found) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
-            let error = error_with_value(&format!("llama.{key}"), MetadataValue::F32(number));
+            let error = error_with_value(&format!("llama.{key}"), ValueToWrite::F32(number));
             let expected = format!("x.gguf`: metadata `llama.{key}`: expected a number, found `{found}`");
             assert!(error.ends_with(&expected), "{error}");
         }
@@ -259,15 +259,15 @@ fn an_error_about_nan_or_infinity_names_its_key() {
 
 #[test]
 fn an_error_about_an_invalid_value_names_the_expected_and_the_found_value() {
-    let text = |text: &str| MetadataValue::Text(text.into());
+    let text = |text: &str| ValueToWrite::Text(text.into());
     for (key, value, expected) in [
         ("llama.context_length", text("\u{1b}[2J"), "a whole number of 32 bits, found `\"\\u{1b}[2J\"`"),
-        ("llama.context_length", MetadataValue::F32(512.0), "a whole number of 32 bits, found `512.0`"),
-        ("llama.context_length", MetadataValue::I32(-2), "a whole number of 32 bits, found `-2`"),
-        ("llama.rope.freq_base", MetadataValue::U32(10_000), "a number with a fraction, found `10000`"),
-        ("llama.rope.freq_base", MetadataValue::F32(-1.0), "a number above 0 within f32, found `-1.0`"),
+        ("llama.context_length", ValueToWrite::F32(512.0), "a whole number of 32 bits, found `512.0`"),
+        ("llama.context_length", ValueToWrite::I32(-2), "a whole number of 32 bits, found `-2`"),
+        ("llama.rope.freq_base", ValueToWrite::U32(10_000), "a number with a fraction, found `10000`"),
+        ("llama.rope.freq_base", ValueToWrite::F32(-1.0), "a number above 0 within f32, found `-1.0`"),
         ("general.alignment", text("32"), "a number of bytes from 1 to 1048576, found `\"32\"`"),
-        ("general.alignment", MetadataValue::U32(0), "a number of bytes from 1 to 1048576, found `0`"),
+        ("general.alignment", ValueToWrite::U32(0), "a number of bytes from 1 to 1048576, found `0`"),
     ] {
         let error = error_with_value(key, value);
         let name = key.strip_prefix("llama.").unwrap_or(key);

@@ -6,7 +6,7 @@ mod tiny;
 
 use gguf_file::with_tokenizer;
 use model_files::ModelFolder;
-use model_files::gguf::MetadataValue;
+use model_files::gguf::ValueToWrite;
 use serde_json::{Value, json};
 use tiny::{model, write_json};
 
@@ -70,19 +70,19 @@ fn an_error_about_an_id_beyond_the_vocabulary_names_its_field_and_its_file() {
 
 #[test]
 fn an_error_about_an_id_in_a_gguf_names_its_key() {
-    let error = |key: &str, value: &MetadataValue| {
-        let key_length = ("llama.attention.key_length".to_string(), MetadataValue::U32(2));
-        let vocabulary = ("llama.vocab_size".to_string(), MetadataValue::U32(64));
+    let error = |key: &str, value: &ValueToWrite| {
+        let key_length = ("llama.attention.key_length".to_string(), ValueToWrite::U32(2));
+        let vocabulary = ("llama.vocab_size".to_string(), ValueToWrite::U32(64));
         let file = with_tokenizer(&[key_length, vocabulary, (key.into(), value.clone())], 64);
         error_of(&file.write("ids"))
     };
     let invalid = [
-        (MetadataValue::I32(-1), "`-1`"),
-        (MetadataValue::F32(1.5), "`1.5`"),
-        (MetadataValue::Text("</s>".into()), "`\"</s>\"`"),
-        (MetadataValue::Bool(true), "`true`"),
-        (MetadataValue::U64(1 << 40), "`1099511627776`"),
-        (MetadataValue::I32s(vec![1, 2]), "a list"),
+        (ValueToWrite::I32(-1), "`-1`"),
+        (ValueToWrite::F32(1.5), "`1.5`"),
+        (ValueToWrite::Text("</s>".into()), "`\"</s>\"`"),
+        (ValueToWrite::Bool(true), "`true`"),
+        (ValueToWrite::U64(1 << 40), "`1099511627776`"),
+        (ValueToWrite::I32s(vec![1, 2]), "a list"),
     ];
     for key in ["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id"] {
         let key = format!("tokenizer.ggml.{key}");
@@ -91,7 +91,7 @@ fn an_error_about_an_id_in_a_gguf_names_its_key() {
             let message = error(&key, value);
             assert!(message.ends_with(&expected), "{message}");
         }
-        let message = error(&key, &MetadataValue::U32(64));
+        let message = error(&key, &ValueToWrite::U32(64));
         let expected = format!("x.gguf`: `{key}`: expected the id of one of 64 tokens, found `64`");
         assert!(message.ends_with(&expected), "{message}");
     }

@@ -7,7 +7,7 @@ mod tiny;
 use std::path::{Path, PathBuf};
 
 use gguf_file::{Gguf, with_tokenizer};
-use model_files::gguf::MetadataValue;
+use model_files::gguf::ValueToWrite;
 use model_files::{Architecture, Config, Dtype, Format, ModelFolder};
 use serde_json::{Value, json};
 use tiny::{folder, safetensors, write_json};
@@ -109,7 +109,7 @@ fn an_error_about_a_wrong_shape_names_the_file_and_the_config() {
     );
     // A GGUF file has both the tensor and the number that requires another shape.
     let values = [("llama.vocab_size", 65), ("llama.attention.key_length", 2)];
-    let values = values.map(|(key, value)| (key.to_string(), MetadataValue::U32(value)));
+    let values = values.map(|(key, value)| (key.to_string(), ValueToWrite::U32(value)));
     assert_eq!(
         error_of(&with_tokenizer(&values, 64).write("shape")),
         "model `NAME`: tensor `token_embd.weight` has the shape [64, 1] in `FOLDER/NAME.gguf`, \

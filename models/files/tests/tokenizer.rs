@@ -7,7 +7,7 @@ mod tiny;
 use std::path::{Path, PathBuf};
 
 use gguf_file::with_tokenizer;
-use model_files::gguf::{MetadataValue, read_header};
+use model_files::gguf::{ValueToWrite, read_header};
 use model_files::tokenizer::{
     Pre, Special, TokenType, Tokenizer, TokenizerKind, TokenizerTables, from_gguf, from_json, synthesise,
 };
@@ -383,7 +383,7 @@ fn newer_and_older_spellings_give_the_same_tables() {
 
 #[test]
 fn an_error_about_broken_tables_in_a_gguf_names_the_file_and_the_key() {
-    let refused = |tables: &TokenizerTables, key: &str, value: Option<MetadataValue>| {
+    let refused = |tables: &TokenizerTables, key: &str, value: Option<ValueToWrite>| {
         let vocabulary = tables.tokens.len() as u32;
         let mut entries = tables.to_gguf(vocabulary).unwrap();
         entries.retain(|(name, _)| name != key);
@@ -394,8 +394,8 @@ fn an_error_about_broken_tables_in_a_gguf_names_the_file_and_the_key() {
         refused
     };
     let (bytes, pieces) = (tables_of_size(300), pieces(SPACE_PREFIX));
-    let text = |text: &str| Some(MetadataValue::Text(text.into()));
-    let merges = |merge: &str| Some(MetadataValue::Texts(vec![merge.into()]));
+    let text = |text: &str| Some(ValueToWrite::Text(text.into()));
+    let merges = |merge: &str| Some(ValueToWrite::Texts(vec![merge.into()]));
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let pre = refused(&bytes, &key("pre"), text("unknown's"));
     assert!(pre.contains("unknown pre-tokenizer `unknown\\'s`"), "{pre}");
@@ -404,18 +404,18 @@ fn an_error_about_broken_tables_in_a_gguf_names_the_file_and_the_key() {
     assert!(refused(&bytes, &key("merges"), None).contains("is missing"));
     assert!(refused(&bytes, &key("merges"), merges("h nothing")).contains("merge 0 names `hnothing`"));
     assert!(refused(&bytes, &key("merges"), merges("he")).contains("merge 0: expected a pair of texts"));
-    assert!(refused(&bytes, &key("bos_token_id"), Some(MetadataValue::U32(300))).contains("300 tokens"));
-    assert!(refused(&bytes, &key("eos_token_id"), Some(MetadataValue::I32(-1))).contains("300 tokens"));
+    assert!(refused(&bytes, &key("bos_token_id"), Some(ValueToWrite::U32(300))).contains("300 tokens"));
+    assert!(refused(&bytes, &key("eos_token_id"), Some(ValueToWrite::I32(-1))).contains("300 tokens"));
     assert!(refused(&bytes, &key("bos_token_id"), None).contains("is missing"));
     assert!(refused(&bytes, &key("add_bos_token"), text("yes")).contains("expected true or false"));
-    let types = Some(MetadataValue::I32s(vec![1; 299]));
+    let types = Some(ValueToWrite::I32s(vec![1; 299]));
     assert!(refused(&bytes, &key("token_type"), types).contains("has 299 entries"));
-    let tokens = |tokens: &[String]| Some(MetadataValue::Texts(tokens.to_vec()));
+    let tokens = |tokens: &[String]| Some(ValueToWrite::Texts(tokens.to_vec()));
     let short = refused(&bytes, &key("tokens"), tokens(&bytes.tokens[..299]));
     assert!(short.contains("has 299 entries, tensor `token_embd.weight` 300 rows"), "{short}");
     let twice: Vec<String> = bytes.tokens.iter().map(|token| token.replace('b', "a")).collect();
     assert!(refused(&bytes, &key("tokens"), tokens(&twice)).contains("token `a` has the ids"));
-    let scores = Some(MetadataValue::F32s(vec![0.0; 5]));
+    let scores = Some(ValueToWrite::F32s(vec![0.0; 5]));
     assert!(refused(&pieces, &key("scores"), scores).contains("has 5 entries, `tokenizer.ggml.tokens` 278"));
     let mut long = pieces.clone();
     long.tokens[270] = "x".repeat(5000);

@@ -1,4 +1,4 @@
-//! The tokens of measured requests: the names of their texts, and the check of token counts.
+//! The tokens of measured requests: how messages name a generated text, and the check of token counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -51,10 +51,10 @@ pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator
     })
 }
 
-/// The wrong token counts of a configuration: a sentence for the first wrong prompt, and one for the first wrong output. The
-/// count of a prompt that was sent as ids is wrong if the engine reports another number of ids. For a prompt that the user gave
-/// as text, the number that most engines report is right. The count of an output is wrong if the request ignores EOS, the engine
-/// can do so, and the output does not have the requested length.
+/// The wrong token counts of a configuration: a sentence for the first wrong prompt, and one for the first wrong output. Only
+/// prompts that were sent as ids are checked. A prompt of the plan must have the planned length. For a prompt that the user gave
+/// as text, the plan has no length, so the count that most engines report is right. The count of an output is wrong if the
+/// request ignores EOS, the engine can do so, and the output does not have the requested length.
 pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     let plan = &record.header.plan;
     let hellos = record.launches.iter().filter_map(|it| Some((it.launch, it.hello.as_ref()?)));

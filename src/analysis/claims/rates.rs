@@ -14,21 +14,21 @@ use crate::record::RunRecord;
 use crate::text::three_digits;
 use stats::median;
 
-/// The largest accepted share of the best probe's bandwidth, if the probes agree and nothing else ran. The two observed
-/// bandwidths of one machine, 36 and 64 GB/s, have a ratio of 1.8.
+/// The largest accepted share of the best probe's bandwidth, if the probes agree and nothing else ran: the largest observed ratio
+/// of the two bandwidths of a machine (`MEASURED.md`).
 const MAX_SHARE: f64 = 2.0;
 /// The least number of probes for the narrower bounds. If there are fewer, other programs may have slowed all of them.
 const MIN_PROBES: usize = 3;
-/// The largest mean number of cores that engines' threads waited for, as in `threads`.
-const MAX_WAITED_CORES: f64 = 0.1;
-/// The largest accepted share of the best probe for operations, and for memory if the probes differ or something else ran. For
-/// memory it is the ratio of the two observed bandwidths, times two for a busy program. For operations, probes differ by 6 %, but
-/// a unit that is not probed may be twice as fast (8-bit numbers on a GPU).
+/// The largest mean number of threads that were ready but waited for a core, over all engines; the same as in `threads.rs`.
+const MAX_WAITING_THREADS: f64 = 0.1;
+/// The largest accepted share of the best probe's bandwidth, if the probes differ or something else ran: `MAX_SHARE`, times two
+/// for a busy program. It is always the bound for operations. Their probes differ by only 6 %, but a unit that no probe measures
+/// may be twice as fast (8-bit numbers on a GPU).
 const MAX_SHARE_OF_ANY_PROBE: f64 = 4.0;
 /// The largest accepted share of the best bandwidth of fewer than `MIN_PROBES` probes: single probes on a busy machine found
 /// 4 to 68 GB/s.
 const MAX_SHARE_OF_FEW_PROBES: f64 = 20.0;
-/// On other processors, an engine may use a unit that is not probed and many times as fast.
+/// On other architectures, an engine may use a unit that is many times as fast as the probed ones and that no probe measures.
 const ARCHITECTURE_WITH_PROBED_UNITS: &str = "x86_64";
 
 /// A rate of an engine in one case, as a share of a limit.
@@ -37,10 +37,11 @@ struct Rate {
     share: f64,
     /// The largest share without a contradiction.
     max_share: f64,
-    limit: Exceeded,
+    limit_kind: LimitKind,
 }
 
-enum Exceeded {
+/// The limit that a rate is a share of.
+enum LimitKind {
     Bandwidth,
     Operations,
 }
@@ -71,7 +72,7 @@ fn bandwidth(subject: &Subject, case: usize, limits: &[Limit]) -> Option<Rate> {
         false => MAX_SHARE_OF_FEW_PROBES,
     };
     let max_share = max_share * cores_for_each_thread(subject, case);
-    Some(Rate { case, share, max_share, limit: Exceeded::Bandwidth })
+    Some(Rate { case, share, max_share, limit_kind: LimitKind::Bandwidth })
 }
 
 /// The operations that the prefill or the decode of a case needs, whichever is the larger share.
@@ -86,7 +87,7 @@ fn operations(subject: &Subject, case: usize) -> Option<Rate> {
     let prefill = of(|observed| share::compute(observed).first().copied());
     let share = prefill.into_iter().chain(of(share::compute_of_decode)).reduce(f64::max)?;
     let max_share = MAX_SHARE_OF_ANY_PROBE * cores_for_each_thread(subject, case);
-    Some(Rate { case, share, max_share, limit: Exceeded::Operations })
+    Some(Rate { case, share, max_share, limit_kind: LimitKind::Operations })
 }
 
 /// The number of cores that an engine used for each requested thread, at least 1. The limits are those of the requested threads.
@@ -117,7 +118,7 @@ fn is_busy(record: &RunRecord) -> bool {
     let waited_and_elapsed =
         || record.samples.iter().filter_map(|it| Some((it.waited_ns? as f64, it.elapsed_ns() as f64)));
     let (waited, elapsed) = waited_and_elapsed().fold((0.0, 0.0), |sums, it| (sums.0 + it.0, sums.1 + it.1));
-    was_busy || waited > MAX_WAITED_CORES * elapsed
+    was_busy || waited > MAX_WAITING_THREADS * elapsed
 }
 
 fn contradiction(subject: &Subject, rate: &Rate) -> Option<Contradiction> {
@@ -127,8 +128,8 @@ fn contradiction(subject: &Subject, rate: &Rate) -> Option<Contradiction> {
     let unreported = || "unreported".to_string();
     let case = subject.case_name(rate.case);
     let observed = format!("{}x", three_digits(rate.share));
-    let (reported, message) = match rate.limit {
-        Exceeded::Bandwidth => {
+    let (reported, message) = match rate.limit_kind {
+        LimitKind::Bandwidth => {
             let reported = subject.fact(|facts| facts.weights_dtype.clone()).unwrap_or_else(unreported);
             let message = format!(
                 "reports `{reported}` weights, but {case} would need {observed} the bandwidth of this run's best probe: its times \
@@ -136,7 +137,7 @@ fn contradiction(subject: &Subject, rate: &Rate) -> Option<Contradiction> {
             );
             (reported, message)
         }
-        Exceeded::Operations => {
+        LimitKind::Operations => {
             let reported = subject.fact(|facts| facts.compute_dtype.clone()).unwrap_or_else(unreported);
             let message = format!(
                 "reports that it computes in `{reported}`, but {case} would need {observed} the operations per second of this \

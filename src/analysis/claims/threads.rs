@@ -13,9 +13,9 @@ const MIN_MEAN_NS: f64 = 2e6;
 const MIN_BUSY_SHARE: f64 = 0.6;
 /// The cores that additional threads may use: a thread that reads requests, a thread that writes answers, a garbage collector.
 const MAX_EXTRA_CORES: f64 = 0.3;
-/// The largest mean number of cores that the threads waited for. If they waited for more, other programs used the cores, and
-/// the number of busy cores proves nothing.
-const MAX_WAITED_CORES: f64 = 0.1;
+/// The largest mean number of threads that were ready but waited for a core. If more threads waited, other programs used the
+/// cores, and the number of busy cores proves nothing.
+const MAX_WAITING_THREADS: f64 = 0.1;
 
 /// A case with its busy cores.
 type CaseCores = (usize, CoresBusy);
@@ -67,7 +67,7 @@ impl BusyCores {
         if reported < 2 || allowed.is_some_and(|allowed| reported > allowed) {
             return None;
         }
-        let undisturbed = self.cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITED_CORES);
+        let undisturbed = self.cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITING_THREADS);
         let (below, others): (Vec<CaseCores>, Vec<CaseCores>) =
             undisturbed.partition(|(_, busy)| busy.cores < min_cores);
         if below.is_empty() {

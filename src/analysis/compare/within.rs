@@ -51,7 +51,7 @@ pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Each row beside which the program of its baseline was measured again, with the configuration of that program.
+/// The pairs of a row and its baseline: the configuration that measured the baseline's program again in this run.
 pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let baselines = plan.configurations.iter().enumerate().filter_map(|(index, it)| match it.role {
         Some(Role::Baseline { of }) => Some((of, index)),

@@ -1,7 +1,7 @@
 //! The share of the machine's limits that a request used: the memory bandwidth for a decode, the rate of the compute units for
 //! a prefill. Both shares count the work that is needed, not the work that is done: an engine that reads weights twice has a
-//! smaller share. A share may be above one: the machine was slower during the probes, the engine used more
-//! threads than requested, or a fact is wrong.
+//! smaller share. A share above one means: the machine was slower during the probes, the engine used more threads than requested,
+//! or a fact is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};

@@ -101,7 +101,8 @@ fn blocks(context: &Context, workload: &str) -> String {
         }
         Some(StoppedBy::LastAnalysis) => {
             format!(
-                "It ended after {blocks}{rounds}, the most without `--blocks`; some intervals were still wide."
+                "It ended after {blocks}{rounds}, the maximum unless `--blocks` sets a number; some intervals were \
+                 still wide."
             )
         }
         Some(StoppedBy::Time) => {
@@ -349,8 +350,8 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
     }
     if share_is_above_one(row) {
         part.say(
-            "Above 100 %, the machine was slower during the probes, the engine used more threads than requested, \
-             or a reported fact is wrong.",
+            "A share above 100 % means: the machine was slower during the probes, the engine used more threads than \
+             requested, or a reported fact is wrong.",
         );
     }
     part.sentences.extend(limits::changed(limit));

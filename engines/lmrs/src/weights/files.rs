@@ -55,7 +55,7 @@ impl Files {
         self.source.dtype(part).or_fail(FailureKind::Model)
     }
 
-    /// The bytes of these rows, if the file stores them in the network's order.
+    /// The bytes of these rows, if the file stores them in the layout that the network uses (`network_layout`).
     pub fn map_rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
         if part.gguf_layout != GgufLayout::Same && self.layout != network_layout(part) {
             return Ok(None);
@@ -69,12 +69,12 @@ impl Files {
         Ok(Some(self.maps[tensor.file].part(start as usize..end as usize)))
     }
 
-    /// All numbers of a small part, in the network's order.
+    /// All numbers of a small part, in the network's layout.
     pub fn numbers(&self, part: &Part) -> Result<Vec<f32>, Failed> {
         self.rows(part, 0..part.rows_in(network_layout(part)).0)
     }
 
-    /// The numbers of these rows, in the network's order. A transposed part can be read only as a whole.
+    /// The numbers of these rows, in the network's layout. A transposed part can be read only as a whole.
     pub fn rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
         let layout = network_layout(part);
         let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
@@ -98,8 +98,8 @@ pub fn invalid(message: String) -> Failed {
     Failed::new(FailureKind::Model, message)
 }
 
-/// The numbers of a piece, which is read at once. A piece is large enough for long reads. It is small enough to stay in a core's
-/// cache during packing, and for all threads to share the last matrix.
+/// How many numbers a piece has. A piece is read in one call. It is large enough for long reads. It is small enough to stay in a
+/// core's cache during packing, and to give every thread a piece of the last matrix.
 const PIECE_NUMBERS: usize = 1 << 16;
 
 struct Piece<'a> {
@@ -167,7 +167,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Encodes rows of a matrix, in the file layout of its dtype.
+    /// Encodes rows of a matrix in the network's layout, with the bytes that files use for the matrix's dtype.
     fn encode(&self, owned: &OwnedMatrix, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
         let part = &self.parts[owned.part];
         let source = &self.files.source;

@@ -56,7 +56,7 @@ enum Memory {
 pub(super) struct OwnedMatrix {
     /// The index of the matrix's part.
     pub part: usize,
-    /// The rows, in the network's order.
+    /// The rows, in the layout that the network uses (`network_layout`).
     pub rows: std::ops::Range<u64>,
     pub inputs: usize,
     /// The number type that the rows are rounded to, and the format that holds them in memory.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Part, rope};
 use crate::convert::{Content, metadata};
-use crate::gguf::MetadataValue;
+use crate::gguf::ValueToWrite;
 use crate::{Architecture, Config, Dtype, SHAPES};
 
 use Outcome::{Carried, NoEffect, Refused};
@@ -200,7 +200,7 @@ fn small_config(architecture: &str) -> Map<String, Value> {
 }
 
 /// The content of a GGUF file that depends on the config.
-type Converted = (BTreeMap<String, MetadataValue>, Vec<Part>, Option<rope::Llama3>);
+type Converted = (BTreeMap<String, ValueToWrite>, Vec<Part>, Option<rope::Llama3>);
 
 fn convert(config: &Map<String, Value>) -> Result<Converted, String> {
     let convert = || {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{Architecture, rope};
-use crate::gguf::{self, MetadataValue};
+use crate::gguf::{self, ValueToWrite};
 use crate::text::json_text;
 use crate::{Config, Format};
 
@@ -29,18 +29,18 @@ pub const fn real(config: &'static str, gguf: &'static str) -> Key {
 
 impl Architecture {
     /// The GGUF metadata of a config.json, without the keys of the tokenizer.
-    pub(crate) fn to_gguf(&self, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
+    pub(crate) fn to_gguf(&self, config: &Config) -> Result<Vec<(String, ValueToWrite)>> {
         let raw = config.fields().context("expected an object")?;
         self.check_expressible(config, raw)?;
-        let mut metadata: Vec<(String, MetadataValue)> =
-            vec![("general.architecture".into(), MetadataValue::Text(self.gguf.into()))];
+        let mut metadata: Vec<(String, ValueToWrite)> =
+            vec![("general.architecture".into(), ValueToWrite::Text(self.gguf.into()))];
         for key in self.keys {
             let Some(value) = self.field(config, raw, key.config)? else { continue };
             let value = if key.is_real {
-                MetadataValue::F32(value as f32)
+                ValueToWrite::F32(value as f32)
             } else {
                 // Sizes were read as 32 bits. Of the other numbers, one beyond 32 bits becomes the nearest of 32 bits.
-                MetadataValue::U32(value as u32)
+                ValueToWrite::U32(value as u32)
             };
             metadata.push((format!("{}.{}", self.gguf, key.gguf), value));
         }

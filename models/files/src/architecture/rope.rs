@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::metadata::shortest_decimal;
 use crate::Config;
-use crate::gguf::{self, MetadataValue};
+use crate::gguf::{self, ValueToWrite};
 use crate::text::{json_text, printable};
 
 /// GGUF's tensor with a divisor for each frequency.
@@ -43,7 +43,7 @@ impl Llama3 {
 }
 
 /// GGUF's metadata for the scaling. A rule that GGUF cannot express is refused.
-pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
+pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, ValueToWrite)>> {
     check_settings(config)?;
     let Some((kind, rule)) = scaling(config) else { return Ok(Vec::new()) };
     // The library transformers reads `yarn` as `longrope` for this architecture, and refuses the other rules.
@@ -57,15 +57,15 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
         // GGUF stores this rule as the tensor `rope_freqs.weight`.
         "llama3" => llama3(config).map(|_| Vec::new()),
         "linear" => Ok(vec![
-            key("type", MetadataValue::Text("linear".into())),
-            key("factor", MetadataValue::F32(number("factor")? as f32)),
+            key("type", ValueToWrite::Text("linear".into())),
+            key("factor", ValueToWrite::F32(number("factor")? as f32)),
         ]),
         "yarn" => Ok(vec![
-            key("type", MetadataValue::Text("yarn".into())),
-            key("factor", MetadataValue::F32(expressible_yarn_factor(rule, number("factor")?)? as f32)),
+            key("type", ValueToWrite::Text("yarn".into())),
+            key("factor", ValueToWrite::F32(expressible_yarn_factor(rule, number("factor")?)? as f32)),
             key(
                 "original_context_length",
-                MetadataValue::U32(number("original_max_position_embeddings")? as u32),
+                ValueToWrite::U32(number("original_max_position_embeddings")? as u32),
             ),
         ]),
         other => bail!("rope scaling `{}` cannot be written to GGUF", printable(other)),

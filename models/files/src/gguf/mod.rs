@@ -28,8 +28,8 @@ pub struct Header {
     pub tensors: Vec<Tensor>,
 }
 
-/// A metadata value. An array is kept without its elements, because vocabularies are long; `read_texts` and others read
-/// them from the file.
+/// A metadata value that was read. An array is kept without its elements, because vocabularies are long; `read_texts` and others
+/// read them from the file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Unsigned(u64),
@@ -48,7 +48,7 @@ pub enum Value {
 
 /// A metadata value to be written.
 #[derive(Debug, Clone, PartialEq)]
-pub enum MetadataValue {
+pub enum ValueToWrite {
     U32(u32),
     I32(i32),
     U64(u64),
@@ -95,7 +95,7 @@ pub(crate) type ExtraTensor = (&'static str, Vec<f32>);
 /// Lays out a file: its header, and the offset of each tensor.
 pub(crate) fn plan(
     name: String,
-    metadata: &[(String, MetadataValue)],
+    metadata: &[(String, ValueToWrite)],
     parts: &[Part],
     dtypes: &[Dtype],
     extra_tensors: &[ExtraTensor],
@@ -143,26 +143,26 @@ fn write_text(header: &mut Vec<u8>, text: &str) {
 }
 
 /// Writes a value after its type, with GGUF's numbers for value types.
-fn write_value(header: &mut Vec<u8>, value: &MetadataValue) {
+fn write_value(header: &mut Vec<u8>, value: &ValueToWrite) {
     match value {
-        MetadataValue::U32(value) => write_number(header, 4, value.to_le_bytes()),
-        MetadataValue::I32(value) => write_number(header, 5, value.to_le_bytes()),
-        MetadataValue::F32(value) => write_number(header, 6, value.to_le_bytes()),
-        MetadataValue::Bool(value) => write_number(header, 7, [u8::from(*value)]),
-        MetadataValue::Text(value) => {
+        ValueToWrite::U32(value) => write_number(header, 4, value.to_le_bytes()),
+        ValueToWrite::I32(value) => write_number(header, 5, value.to_le_bytes()),
+        ValueToWrite::F32(value) => write_number(header, 6, value.to_le_bytes()),
+        ValueToWrite::Bool(value) => write_number(header, 7, [u8::from(*value)]),
+        ValueToWrite::Text(value) => {
             header.extend(8_u32.to_le_bytes());
             write_text(header, value);
         }
-        MetadataValue::U64(value) => write_number(header, 10, value.to_le_bytes()),
-        MetadataValue::Texts(values) => {
+        ValueToWrite::U64(value) => write_number(header, 10, value.to_le_bytes()),
+        ValueToWrite::Texts(values) => {
             begin_array(header, 8, values.len());
             values.iter().for_each(|value| write_text(header, value));
         }
-        MetadataValue::I32s(values) => {
+        ValueToWrite::I32s(values) => {
             begin_array(header, 5, values.len());
             values.iter().for_each(|value| header.extend(value.to_le_bytes()));
         }
-        MetadataValue::F32s(values) => {
+        ValueToWrite::F32s(values) => {
             begin_array(header, 6, values.len());
             values.iter().for_each(|value| header.extend(value.to_le_bytes()));
         }

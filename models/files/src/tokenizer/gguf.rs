@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::tables::{ids_by_token, merge_ids, unused_id_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
 use crate::gguf::{
-    BOS_KEY as BOS, EOS_KEY as EOS, Header, MetadataValue, Value, read_f32s, read_i32s, read_texts,
+    BOS_KEY as BOS, EOS_KEY as EOS, Header, Value, ValueToWrite, read_f32s, read_i32s, read_texts,
 };
 use crate::text::printable;
 
@@ -27,7 +27,7 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 impl TokenizerTables {
     /// The metadata that llama.cpp reads. llama.cpp needs a token for each of the model's `vocabulary` ids, so ids without a
     /// token get a name.
-    pub fn to_gguf(&self, vocabulary: u32) -> Result<Vec<(String, MetadataValue)>> {
+    pub fn to_gguf(&self, vocabulary: u32) -> Result<Vec<(String, ValueToWrite)>> {
         self.check()?;
         let length = vocabulary as usize;
         ensure!(
@@ -45,32 +45,32 @@ impl TokenizerTables {
         let mut add = |key: &str, value| entries.push((key.to_string(), value));
         match &self.kind {
             TokenizerKind::ByteLevel { pre, .. } => {
-                add(MODEL, MetadataValue::Text("gpt2".into()));
-                add(PRE, MetadataValue::Text(pre.name().into()));
-                add(MERGES, MetadataValue::Texts(self.merge_texts()?));
+                add(MODEL, ValueToWrite::Text("gpt2".into()));
+                add(PRE, ValueToWrite::Text(pre.name().into()));
+                add(MERGES, ValueToWrite::Texts(self.merge_texts()?));
             }
             TokenizerKind::SentencePiece { space_prefix, scores } => {
                 let lowest = scores.iter().copied().fold(0.0, f32::min);
                 let mut scores = scores.clone();
                 scores.resize(length, lowest);
-                add(MODEL, MetadataValue::Text("llama".into()));
-                add(PRE, MetadataValue::Text("default".into()));
-                add(SCORES, MetadataValue::F32s(scores));
-                add(ADD_SPACE, MetadataValue::Bool(*space_prefix));
+                add(MODEL, ValueToWrite::Text("llama".into()));
+                add(PRE, ValueToWrite::Text("default".into()));
+                add(SCORES, ValueToWrite::F32s(scores));
+                add(ADD_SPACE, ValueToWrite::Bool(*space_prefix));
             }
         }
-        add(TOKENS, MetadataValue::Texts(tokens));
-        add(TYPES, MetadataValue::I32s(types));
+        add(TOKENS, ValueToWrite::Texts(tokens));
+        add(TYPES, ValueToWrite::I32s(types));
         for (key, id) in [(BOS, bos), (EOS, eos), (UNKNOWN, self.unknown), (PADDING, self.padding)] {
             if let Some(id) = id {
-                add(key, MetadataValue::U32(id));
+                add(key, ValueToWrite::U32(id));
             }
         }
         // Both flags are always written: their defaults differ between values of `pre`.
-        add(ADD_BOS, MetadataValue::Bool(self.add_bos.is_some()));
-        add(ADD_EOS, MetadataValue::Bool(self.add_eos.is_some()));
+        add(ADD_BOS, ValueToWrite::Bool(self.add_bos.is_some()));
+        add(ADD_EOS, ValueToWrite::Bool(self.add_eos.is_some()));
         if let Some(template) = &self.chat_template {
-            add(TEMPLATE, MetadataValue::Text(template.clone()));
+            add(TEMPLATE, ValueToWrite::Text(template.clone()));
         }
         Ok(entries)
     }

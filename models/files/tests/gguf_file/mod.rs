@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use model_files::gguf::MetadataValue;
+use model_files::gguf::ValueToWrite;
 
 use crate::tiny::folder;
 
@@ -39,23 +39,21 @@ impl Gguf {
         self.text(key).u32(4).u32(value)
     }
 
-    pub fn value(self, key: &str, value: &MetadataValue) -> Self {
+    pub fn value(self, key: &str, value: &ValueToWrite) -> Self {
         let file = self.text(key);
         let array = |file: Self, kind: u32, length: usize| file.u32(9).u32(kind).u64(length as u64);
         match value {
-            MetadataValue::U32(value) => file.u32(4).u32(*value),
-            MetadataValue::I32(value) => file.u32(5).bytes(&value.to_le_bytes()),
-            MetadataValue::U64(value) => file.u32(10).u64(*value),
-            MetadataValue::F32(value) => file.u32(6).bytes(&value.to_le_bytes()),
-            MetadataValue::Bool(value) => file.u32(7).bytes(&[u8::from(*value)]),
-            MetadataValue::Text(value) => file.u32(8).text(value),
-            MetadataValue::Texts(values) => {
-                values.iter().fold(array(file, 8, values.len()), |f, v| f.text(v))
-            }
-            MetadataValue::I32s(values) => {
+            ValueToWrite::U32(value) => file.u32(4).u32(*value),
+            ValueToWrite::I32(value) => file.u32(5).bytes(&value.to_le_bytes()),
+            ValueToWrite::U64(value) => file.u32(10).u64(*value),
+            ValueToWrite::F32(value) => file.u32(6).bytes(&value.to_le_bytes()),
+            ValueToWrite::Bool(value) => file.u32(7).bytes(&[u8::from(*value)]),
+            ValueToWrite::Text(value) => file.u32(8).text(value),
+            ValueToWrite::Texts(values) => values.iter().fold(array(file, 8, values.len()), |f, v| f.text(v)),
+            ValueToWrite::I32s(values) => {
                 values.iter().fold(array(file, 5, values.len()), |f, v| f.bytes(&v.to_le_bytes()))
             }
-            MetadataValue::F32s(values) => {
+            ValueToWrite::F32s(values) => {
                 values.iter().fold(array(file, 6, values.len()), |f, v| f.bytes(&v.to_le_bytes()))
             }
         }
@@ -81,7 +79,7 @@ impl Gguf {
 }
 
 /// The smallest model with a tokenizer: a config, these values, and an embedding with a row for each token.
-pub fn with_tokenizer(values: &[(String, MetadataValue)], vocabulary: u32) -> Gguf {
+pub fn with_tokenizer(values: &[(String, ValueToWrite)], vocabulary: u32) -> Gguf {
     let config = [
         ("llama.context_length", 512),
         ("llama.embedding_length", 1),

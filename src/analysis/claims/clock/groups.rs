@@ -20,8 +20,9 @@ const MIN_RATIO: f64 = 0.25;
 /// The least ratio on a busy machine. With simulated engines that share each core with eight other programs, the ratio
 /// falls to 0.12.
 const MIN_RATIO_IF_BUSY: f64 = 0.05;
-/// The largest mean number of cores that the threads of an engine wait for on a quiet machine, as in `threads`.
-const MAX_WAITED_CORES: f64 = 0.1;
+/// The largest mean number of an engine's threads that are ready but wait for a core on a quiet machine; the same as in
+/// `threads.rs`.
+const MAX_WAITING_THREADS: f64 = 0.1;
 /// The number of longest gaps of a request that its mean gap leaves out: a correct engine may pause, for a
 /// new block of its cache or for a garbage collection.
 const LEFT_OUT_GAPS: usize = 2;
@@ -81,5 +82,5 @@ fn is_quiet<'a>(mut samples: impl Iterator<Item = &'a Sample>) -> bool {
     let sums = samples.try_fold((0.0, 0.0), |(waited, elapsed), sample| {
         Some((waited + sample.waited_ns? as f64, elapsed + sample.elapsed_ns() as f64))
     });
-    sums.is_some_and(|(waited, elapsed)| waited <= MAX_WAITED_CORES * elapsed)
+    sums.is_some_and(|(waited, elapsed)| waited <= MAX_WAITING_THREADS * elapsed)
 }
