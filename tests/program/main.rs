@@ -38,6 +38,7 @@ mod partial_prompts;
 mod recommend;
 mod records;
 mod refusals;
+mod run_files;
 mod setup;
 mod setup_of_several;
 mod terminal;

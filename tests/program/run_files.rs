@@ -1,0 +1,126 @@
+//! Run files: a run with its own scenarios and targets in TOML, and the run that a record embeds.
+
+use serde_json::Value;
+
+use crate::support::record::{Record, case_of};
+use crate::support::{Outcome, Scratch, finish};
+
+const FILE: &str = r#"
+# A chat turn, on one engine.
+scenario = ["chat", "decode"]
+blocks = 1
+warmup = 0
+verifier = "none"
+json = "-"
+
+[scenarios.chat]
+about = "one turn of a chat"
+like = "decode"
+prompt-tokens = 20
+new-tokens = [4, 8]
+iterations = 2
+"#;
+
+/// Runs `orchestrate run` with a file of this text, on one fake engine.
+fn run(scratch: &Scratch, text: &str, options: &[&str]) -> Outcome {
+    let file = scratch.join("run.toml");
+    std::fs::write(&file, text).unwrap();
+    let mut command = scratch.orchestrate();
+    command.arg("run").arg(file).arg("-e").arg(scratch.engine("one", "--per-token-ns 1000000"));
+    finish(command.args(options).arg("--results").arg(scratch.results()))
+}
+
+fn cases(report: &Value) -> Vec<&str> {
+    report["cases"].as_array().unwrap().iter().map(|it| it["case"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_run_file_selects_engines_and_defines_scenarios() {
+    let scratch = Scratch::new();
+    let report = run(&scratch, FILE, &[]).exits_with(0).json();
+    assert_eq!(cases(&report), ["chat new 4", "chat new 8", "decode"]);
+    let chat = case_of(&report, "one");
+    assert_eq!((&chat["rounds"], &chat["samples"]), (&2.into(), &2.into()), "{chat}");
+    let record = Record::only_one_in(&scratch.results());
+    let prompts = &record.samples_of("one")[0]["iteration"]["sequences"][0];
+    assert_eq!(prompts["prompt_tokens"], 20, "{prompts}");
+    // An option of the command line replaces that of the file.
+    let report = run(&scratch, FILE, &["-s", "chat", "--new-tokens", "3"]).exits_with(0).json();
+    assert_eq!(cases(&report), ["chat"]);
+}
+
+#[test]
+fn a_record_is_run_again_with_its_options_scenarios_and_targets() {
+    let scratch = Scratch::new();
+    let target = "\n[[targets]]\ncase = \"decode\"\nat-least = \"1 tok/s\"\n";
+    let first = run(&scratch, &format!("{FILE}{target}"), &["--iterations", "3"]).exits_with(0).json();
+    let record = scratch.results().join(format!("{}.jsonl", first["record"].as_str().unwrap()));
+    std::fs::remove_file(scratch.join("run.toml")).unwrap();
+    let mut command = scratch.orchestrate();
+    command
+        .args(["run", "--like"])
+        .arg(&record)
+        .args(["--json", "-", "--results"])
+        .arg(scratch.join("again"));
+    let again = finish(&mut command).exits_with(0).json();
+    assert_eq!((cases(&again), &again["cases"][0]["rounds"]), (cases(&first), &first["cases"][0]["rounds"]));
+    assert_eq!((&again["cases"][0]["rounds"], again["targets"].as_array().unwrap().len()), (&3.into(), 1));
+    assert_ne!(again["nonce"], first["nonce"]);
+    // A record of a command line without a file has one too.
+    let again = scratch.join("again").join(format!("{}.jsonl", again["record"].as_str().unwrap()));
+    let file = Record::read(&again).header()["run_file"].as_str().unwrap().to_string();
+    assert!(file.contains("[scenarios.chat]") && !file.contains("results"), "{file}");
+}
+
+#[test]
+fn a_missed_target_is_a_row_and_gives_exit_code_1() {
+    let scratch = Scratch::new();
+    let targets = r#"
+[[targets]]
+case = "decode"
+at-least = "100 tok/s"
+[[targets]]
+case = "decode"
+metric = "inter_token"
+at-most = "0.1 ms"
+"#;
+    let table = FILE.replace("json = \"-\"\n", "");
+    let outcome = run(&scratch, &format!("{table}{targets}"), &[]).exits_with(1);
+    let lines: Vec<&str> =
+        outcome.stdout.lines().filter(|it| it.contains("at least") || it.contains("at most")).collect();
+    let [met, missed] = lines[..] else { panic!("{outcome:?}") };
+    assert!(met.contains("at least 100 tok/s") && met.trim_end().ends_with("met"), "{met}");
+    assert!(missed.contains("at most 100 µs") && missed.trim_end().ends_with("MISSED"), "{missed}");
+    let record = &crate::support::record::files(&scratch.results())[0];
+    let report = finish(scratch.orchestrate().arg("report").arg(record).args(["--format", "json"])).json();
+    let met: Vec<&Value> = report["targets"].as_array().unwrap().iter().map(|it| &it["is_met"]).collect();
+    assert_eq!(met, [true, false]);
+}
+
+#[test]
+fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
+    let scratch = Scratch::new();
+    for (text, expected) in [
+        ("promt-tokens = 3", "no option `promt-tokens`\nhint: did you mean `prompt-tokens`?"),
+        ("blocks = 0", "invalid value '0' for '--blocks <N>': expected a whole number from 1 to 10000"),
+        ("quick = 3", "`quick`: expected `true` or `false`"),
+        ("scenarios = [\"decode\"]", "hint: `scenario` selects them"),
+        (
+            "[scenarios.decode]\nlike = \"ttft\"",
+            "`scenarios.decode`: a scenario or suite already has this name",
+        ),
+        ("[scenarios.a]\nlike = \"decod\"", "hint: did you mean `decode`?"),
+        ("[scenarios.a]\nlike = \"decode\"\nlength = 3", "unknown field `length`"),
+        ("[scenarios.a]\nlike = \"decode\"\nbatch = 0", "`batch`: expected whole numbers from 1 to 1024"),
+        ("[[targets]]\ncase = \"decode\"", "target 1: a target needs `at-least` or `at-most`"),
+        ("[[targets]]\nmetric = \"decod_rate\"\nat-least = 1", "hint: did you mean `decode_rate`?"),
+        ("[[targets]]\ncase = \"nap\"\nat-least = 1", "target 1 of the run file names no case of this run"),
+        ("[[targets]]\ncase = \"decode\"\nat-most = \"1 ms\"", "the unit of `decode_rate` is tok/s, not ns"),
+        ("scenario = [\"chat\"", "TOML parse error"),
+    ] {
+        let outcome = run(&scratch, text, &["-s", "decode"]).exits_with(2);
+        let stderr = crate::support::without_line_breaks(&outcome.stderr);
+        assert!(stderr.contains(&expected.replace('\n', " ")), "{text}: {stderr}");
+        assert!(!scratch.results().exists(), "{text}");
+    }
+}
