@@ -8,7 +8,7 @@
 //! - one of `PARSED_ONLY`: they never run; the shell and the program itself parse them;
 //! - `exit=3`, `exit=0|3`: the expected exit codes; without this tag 0.
 //!
-//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME`: a file that is written into the folder where the page's
+//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME` or `toml file=NAME`: a file that is written into the folder where the page's
 //! commands run. The commands of a workflow (`yaml`) are parsed. `text output` is a part of the output of the last block of
 //! commands: `...` stands for any text, and a number for any number.
 
@@ -72,7 +72,7 @@ fn check_block(session: &Session, block: &Block, output: &mut Option<String>) ->
             let scripts = workflow_scripts(block).into_iter();
             scripts.filter_map(|(line, script)| parse(session, line, &script)).collect()
         }
-        ("python", Some(tag)) if tag.starts_with("file=") => {
+        ("python" | "toml", Some(tag)) if tag.starts_with("file=") => {
             session.write(tag.trim_start_matches("file="), &block.text);
             Vec::new()
         }
