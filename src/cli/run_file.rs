@@ -26,7 +26,7 @@ const SCENARIOS_KEY: &str = "scenarios";
 const TARGETS_KEY: &str = "targets";
 
 /// The options that say where results go and how they are shown, not what is measured. A record does not embed them.
-const NOT_EMBEDDED: [&str; 17] = [
+const NOT_EMBEDDED: [&str; 18] = [
     "anyway",
     "baseline",
     "debug",
@@ -37,6 +37,7 @@ const NOT_EMBEDDED: [&str; 17] = [
     "json",
     "nonce",
     "pairs",
+    "quality",
     "resources",
     "results",
     "rerun-baseline",

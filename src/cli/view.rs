@@ -31,6 +31,9 @@ pub struct ViewArgs {
     /// Add a table of the distribution of each case: mean, deviation, range and percentiles, with the mean of each scenario
     #[arg(long)]
     pub distribution: bool,
+    /// Add a table of the quality of each configuration: perplexity and difference from the verifier, beside memory and speed
+    #[arg(long)]
+    pub quality: bool,
     /// Add a table of the resources of each case: memory, cores, energy, GPU
     #[arg(long)]
     pub resources: bool,
@@ -112,6 +115,7 @@ mod tests {
             pairs: true,
             wall_time: false,
             distribution: false,
+            quality: false,
             resources: false,
         };
         let refused = view(&LINES).check().unwrap_err().to_string();

@@ -88,6 +88,7 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
         ("--pairs", view.pairs, "there is nothing to compare"),
         ("--resources", view.resources, "`orchestrate report --resources RECORD` prints the table"),
         ("--distribution", view.distribution, "`orchestrate report --distribution RECORD` prints the table"),
+        ("--quality", view.quality, "`orchestrate report --quality RECORD` prints the table"),
         ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` prints the table"),
     ];
     for (flag, is_given, why) in given {

@@ -64,9 +64,10 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 
 /// A report with the parts that the command line selects.
 pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
-    let ViewArgs { full, pairs, wall_time, distribution, resources, .. } = *view;
+    let ViewArgs { full, pairs, wall_time, distribution, quality, resources, .. } = *view;
     let quiet = verbosity() == Verbosity::Quiet;
-    let view = View { full, sort: view.sort.clone(), pairs, wall_time, distribution, resources, quiet };
+    let view =
+        View { full, sort: view.sort.clone(), pairs, wall_time, distribution, quality, resources, quiet };
     ReportContent { report, view, judgement: None, saved: None }
 }
 

@@ -172,6 +172,11 @@ pub const SUITES: &[Suite] = &[
         about: "tokens per second over prompt lengths, output lengths and batch sizes",
         parts: &[SuitePart::all("prefill"), SuitePart::all("throughput"), SuitePart::all("batch")],
     },
+    Suite {
+        name: "quality",
+        about: "decode, beside the perplexity of each precision (see --quality)",
+        parts: &[SuitePart::all("decode")],
+    },
 ];
 
 impl Suite {

@@ -79,6 +79,7 @@ pub enum TableId {
     WallTime,
     Resources,
     Distributions,
+    Quality,
 }
 
 /// The layout that the format chose for each table.

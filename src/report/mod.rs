@@ -23,6 +23,7 @@ mod markdown;
 mod notes;
 mod outputs;
 mod overview;
+mod quality;
 mod ranking;
 pub mod recommendation;
 mod resources;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::rows::{Row, group_by_key};
 use super::run_data::RunData;
-use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, no_checks};
+use crate::analysis::agreement::{Against, Agreement, NoChecks, Prediction, Status, no_checks};
 use crate::text::line;
 
 pub const TITLE: &str = "output";
@@ -20,6 +20,8 @@ pub struct Output {
     pub engine: String,
     #[serde(flatten)]
     pub agreement: Agreement,
+    /// The prediction of the held-out text, if the engine scored it.
+    pub prediction: Option<Prediction>,
 }
 
 /// The verification status of each measured configuration that has a row. Empty if the run had no output checks.
@@ -31,6 +33,7 @@ pub fn outputs(data: &RunData) -> Vec<Output> {
     rows.map(|index| Output {
         engine: data.engines[index].label.clone(),
         agreement: data.agreements[index].clone(),
+        prediction: Prediction::of(data.record, index),
     })
     .collect()
 }

@@ -92,6 +92,8 @@ pub struct View {
     pub wall_time: bool,
     /// The distribution of each case's headline metric.
     pub distribution: bool,
+    /// The perplexity of each configuration beside its memory and speed.
+    pub quality: bool,
     /// The resources of each case: memory, cores, energy.
     pub resources: bool,
     /// Leaves out the notes and the legend of the full report, and the next commands of the one screen.

@@ -8,6 +8,7 @@ use super::distributions::DistributionTable;
 use super::document::{Content, Document, Item, Layout, Layouts, Lines, List, Section, Table, TableId};
 use super::grid::{self, Grid};
 use super::labels::Labels;
+use super::quality::QualityTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
 use super::{compare, entries, lines, overview, targets};
@@ -73,6 +74,11 @@ impl Content for ReportContent<'_> {
             let layout = layouts(TableId::Distributions);
             parts.extend(DistributionTable::of(report).iter().flat_map(|it| it.sections(layout)));
         }
+        if view.quality {
+            parts.extend(
+                QualityTable::of(report).map(|it| Section::Table(it.table(layouts(TableId::Quality)))),
+            );
+        }
         if view.resources {
             parts.extend(
                 ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
@@ -96,6 +102,7 @@ impl Content for ReportContent<'_> {
             TableId::Distributions => {
                 DistributionTable::of(report).filter(|_| view.distribution).map(|it| it.widest(layout))
             }
+            TableId::Quality => QualityTable::of(report).filter(|_| view.quality).map(|it| it.table(layout)),
             TableId::Resources => {
                 ResourceTable::of(report).filter(|_| view.resources).map(|it| it.table(layout))
             }

@@ -101,7 +101,7 @@ pub fn text(answers: &AnswersFile) -> Result<String> {
 
 /// The digest of the requests. Another text or tokenizer gives another digest.
 pub fn digest(held_out: &HeldOut) -> String {
-    let HeldOut { model: _, sequences, prompt, max_new_tokens } = held_out;
+    let HeldOut { model: _, sequences, prompt, max_new_tokens, text_bytes: _ } = held_out;
     let mut bytes: Vec<u8> = Vec::new();
     for ids in sequences.iter().chain([prompt]) {
         let length = ids.len() as u32;
@@ -118,7 +118,7 @@ mod tests {
 
     fn held_out() -> HeldOut {
         let sequences = vec![vec![1, 2, 3], vec![4, 5]];
-        HeldOut { model: "m".into(), sequences, prompt: vec![6], max_new_tokens: 2 }
+        HeldOut { model: "m".into(), sequences, prompt: vec![6], max_new_tokens: 2, ..HeldOut::default() }
     }
 
     fn answered() -> RunRecord {

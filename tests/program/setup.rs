@@ -154,7 +154,7 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
     assert!(listed.ends_with(expected), "{listed}");
     let outcome =
         finish(scratch.orchestrate_without_checkout().args(["-e", "bare", "-s", "nowhere"])).exits_with(2);
-    outcome.assert_stderr(&["`rates`, `toy-parts`"]);
+    outcome.assert_stderr(&["`quality`, `toy-parts`"]);
 }
 
 #[test]

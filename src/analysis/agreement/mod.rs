@@ -14,6 +14,7 @@ mod early_text;
 mod gaps;
 mod greedy;
 mod judge;
+mod prediction;
 mod scores;
 mod status;
 mod token_loss;
@@ -24,6 +25,7 @@ use crate::plan::Role;
 use crate::record::RunRecord;
 
 pub use early_text::EarlyText;
+pub use prediction::Prediction;
 pub use scores::Scores;
 pub use status::{Agreement, NO_VERIFIER_HINT, NoChecks, Status, UNVERIFIABLE_HINT, no_checks, two_digits};
 pub use verifier::Against;

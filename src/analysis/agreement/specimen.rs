@@ -88,6 +88,7 @@ pub fn add_held_out(record: &mut RunRecord) {
         sequences: vec![vec![1; TOKENS + 1]],
         prompt: vec![1; 16],
         max_new_tokens: 32,
+        text_bytes: Vec::new(),
     }));
 }
 

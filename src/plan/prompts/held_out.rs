@@ -22,6 +22,9 @@ pub struct HeldOut {
     /// Ids of the prompt to continue. Decoding is greedy and ignores EOS.
     pub prompt: Vec<u32>,
     pub max_new_tokens: u32,
+    /// The bytes of each window's text after its first id. Older records lack them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub text_bytes: Vec<u64>,
 }
 
 impl Prompts {
@@ -36,9 +39,13 @@ impl Prompts {
         // The windows are spread over the text, so that their subjects differ.
         let parts = lengths.len() + 1;
         let cut = |part: usize, tokens: usize| self.window(self.text_ids.len() * part / parts, tokens);
+        let sequences: Vec<Vec<u32>> =
+            lengths.iter().enumerate().map(|(part, &tokens)| cut(part, tokens)).collect();
+        let bytes = |ids: &Vec<u32>| self.tokenizer.decode(ids.get(1..).unwrap_or_default()).len() as u64;
         HeldOut {
             model: model.into(),
-            sequences: lengths.iter().enumerate().map(|(part, &tokens)| cut(part, tokens)).collect(),
+            text_bytes: sequences.iter().map(bytes).collect(),
+            sequences,
             prompt: cut(parts - 1, prompt),
             max_new_tokens: MAX_NEW_TOKENS.min(context.saturating_sub(prompt)) as u32,
         }

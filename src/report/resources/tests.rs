@@ -11,6 +11,7 @@ const RESOURCES: View = View {
     pairs: false,
     wall_time: false,
     distribution: false,
+    quality: false,
     resources: true,
     quiet: false,
 };
