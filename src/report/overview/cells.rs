@@ -88,10 +88,10 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
     }
 }
 
-/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`, ` (not significant after Holm's correction)`.
+/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`, ` (not significant)`.
 fn why_inconclusive(compared: &Compared) -> String {
     compared.pair.comparison().map_or_else(String::new, |comparison| match comparison.obstacle() {
-        Some(Obstacle::ManyComparisons { .. }) => " (not significant after Holm's correction)".into(),
+        Some(Obstacle::ManyComparisons { .. }) => " (not significant)".into(),
         _ if excludes_one(comparison) => {
             format!(" (noise {})", stats::noise(comparison.decision.thresholds.difference()))
         }
@@ -122,7 +122,7 @@ mod tests {
             comparison(&Compared::as_stored(&pair), Some("reed"), true)
         };
         assert!(text(false).contains("] (noise ±"), "{}", text(false));
-        assert!(text(true).ends_with("] (not significant after Holm's correction)"), "{}", text(true));
+        assert!(text(true).ends_with("] (not significant)"), "{}", text(true));
     }
 
     #[test]

@@ -73,11 +73,16 @@ fn title(report: &Report) -> String {
     let parts = [
         Some(models.join(", ")),
         devices(report),
-        gpus.as_ref().or(processor).map(|name| shorten(name, MAX_TITLE_WORD)),
+        gpus.as_ref().or(processor).map(|name| shorten(&without_marks(name), MAX_TITLE_WORD)),
         Some(blocks),
         report.elapsed_ns.map(duration),
     ];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
+}
+
+/// `Intel Xeon Processor` for `Intel(R) Xeon(R) Processor`.
+fn without_marks(name: &str) -> String {
+    name.replace("(R)", "").replace("(TM)", "")
 }
 
 /// `CPU, 2 threads`: the devices and the numbers of threads of all rows.
