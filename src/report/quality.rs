@@ -14,6 +14,11 @@ use crate::text::{shorten, significant_digits, three_digits};
 /// The digits of a perplexity, so that a difference of 0.1 % shows.
 const PERPLEXITY_DIGITS: i32 = 5;
 
+/// A change in per cent with its sign; a change that rounds to zero has none.
+fn percent(change: f64) -> String {
+    if change.abs() < 0.005 { "0.00".into() } else { format!("{change:+.2}") }
+}
+
 pub struct QualityTable<'a> {
     report: &'a Report,
     /// One row for each configuration: one that decodes, if it has any.
@@ -73,7 +78,7 @@ impl<'a> QualityTable<'a> {
                 status.to_string(),
                 write(prediction.map(|it| it.loss), &|it| significant_digits(it, PERPLEXITY_DIGITS)),
                 write(prediction.map(|it| it.perplexity), &|it| significant_digits(it, PERPLEXITY_DIGITS)),
-                write(relative, &|it| format!("{it:+.2}")),
+                write(relative, &percent),
                 write(prediction.and_then(|it| it.bits_per_byte), &three_digits),
                 write(drift, &two_digits),
                 write(memory(row), &|it| bytes.write(it)),

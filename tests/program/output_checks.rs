@@ -224,3 +224,37 @@ fn a_launch_for_an_output_check_ends_with_the_budget() {
     let failure = run.assert_samples("stuck", 0).record.failure_of("stuck");
     assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 32s".into()));
 }
+
+/// The loss of all tokens is computed again from the record, with the number of bytes that the record has.
+#[test]
+fn the_perplexity_of_each_engine_is_that_of_its_log_probabilities() {
+    let run = run(&[("plain", ""), ("noisy", "--score-noise 0.02")], Verifier::Engine(""), &[]);
+    let outputs = run.report["outputs"].as_array().unwrap();
+    for label in ["plain", "noisy"] {
+        let scored = run.record.entries_of("scored", label);
+        let logprobs: Vec<f64> = scored
+            .iter()
+            .flat_map(|it| it["logprobs"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()))
+            .collect();
+        let nats = -logprobs.iter().sum::<f64>();
+        let bytes: u64 = run.record.only("held_out")["text_bytes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_u64().unwrap())
+            .sum();
+        let output = outputs.iter().find(|it| it["engine"] == label).unwrap();
+        let value = |name: &str| output["prediction"][name].as_f64().unwrap();
+        assert_eq!(value("tokens") as usize, logprobs.len());
+        assert!((value("perplexity") - (nats / logprobs.len() as f64).exp()).abs() < 1e-9, "{output}");
+        let bits = nats / std::f64::consts::LN_2 / bytes as f64;
+        assert!((value("bits_per_byte") - bits).abs() < 1e-9, "{output}");
+    }
+    let perplexity = |label: &str, name: &str| {
+        let output = outputs.iter().find(|it| it["engine"] == label).unwrap();
+        output["prediction"][name].as_f64().unwrap()
+    };
+    // The verifier gives the values of `plain`.
+    assert!((perplexity("plain", "perplexity") - perplexity("noisy", "verifier_perplexity")).abs() < 1e-9);
+    assert!(perplexity("noisy", "perplexity") != perplexity("plain", "perplexity"));
+}
