@@ -13,8 +13,8 @@ use protocol::Padding;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::RunArgs;
 use super::run::{MAX_BATCH, MAX_TOKENS};
+use super::{BaselineArgs, RunArgs, ViewArgs};
 use crate::analysis::metric::{self, Unit};
 use crate::plan::axes::Axes;
 use crate::plan::scenario::{self, SCENARIOS, Scenario};
@@ -25,27 +25,8 @@ use crate::shell::{Usage, listed, similar_name};
 const SCENARIOS_KEY: &str = "scenarios";
 const TARGETS_KEY: &str = "targets";
 
-/// The options that say where results go and how they are shown, not what is measured. A record does not embed them.
-const NOT_EMBEDDED: [&str; 18] = [
-    "anyway",
-    "baseline",
-    "debug",
-    "distribution",
-    "dry-run",
-    "format",
-    "full",
-    "json",
-    "nonce",
-    "pairs",
-    "quality",
-    "resources",
-    "results",
-    "rerun-baseline",
-    "save-baseline",
-    "sort",
-    "wait",
-    "wall-time",
-];
+/// The options that are about this call and not about the run. A record does not embed them, nor those of the view and of baselines.
+const OF_THE_CALL: [&str; 7] = ["anyway", "debug", "dry-run", "json", "nonce", "results", "wait"];
 
 /// The parts of a run that only a file can state, and the whole run as a file.
 #[derive(Debug, Clone, Default)]
@@ -221,7 +202,11 @@ fn parse(options: &Options) -> Result<RunArgs> {
 /// The file with these options, and with the tables that are no options.
 fn embedded(options: &Options, table: &Table) -> String {
     let mut all = Table::new();
-    for (name, values) in options.iter().filter(|(name, _)| !NOT_EMBEDDED.contains(&name.as_str())) {
+    let others = [ViewArgs::augment_args(Command::new("")), BaselineArgs::augment_args(Command::new(""))];
+    let is_other =
+        |name: &str| others.iter().flat_map(Command::get_arguments).any(|arg| arg.get_long() == Some(name));
+    let is_embedded = |name: &str| !OF_THE_CALL.contains(&name) && !is_other(name);
+    for (name, values) in options.iter().filter(|(name, _)| is_embedded(name)) {
         let value = match values.as_slice() {
             [] => Value::Boolean(true),
             [one] => Value::String(one.clone()),

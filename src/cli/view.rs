@@ -34,9 +34,17 @@ pub struct ViewArgs {
     /// Add a table of the quality of each configuration: perplexity and difference from the verifier, beside memory and speed
     #[arg(long)]
     pub quality: bool,
+    /// Price of an hour of this machine: adds a table of the cost of a million tokens
+    #[arg(long, value_name = "PRICE", value_parser = parse_price)]
+    pub price_per_hour: Option<f64>,
     /// Add a table of the resources of each case: memory, cores, energy, GPU
     #[arg(long)]
     pub resources: bool,
+}
+
+fn parse_price(text: &str) -> Result<f64, String> {
+    let price = text.parse().ok().filter(|price: &f64| price.is_finite() && *price > 0.0);
+    price.ok_or_else(|| "expected a price above zero, as in `1.20`".into())
 }
 
 impl ViewArgs {
@@ -116,6 +124,7 @@ mod tests {
             wall_time: false,
             distribution: false,
             quality: false,
+            price_per_hour: None,
             resources: false,
         };
         let refused = view(&LINES).check().unwrap_err().to_string();

@@ -88,6 +88,11 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
         ("--pairs", view.pairs, "there is nothing to compare"),
         ("--resources", view.resources, "`orchestrate report --resources RECORD` prints the table"),
         ("--distribution", view.distribution, "`orchestrate report --distribution RECORD` prints the table"),
+        (
+            "--price-per-hour",
+            view.price_per_hour.is_some(),
+            "`orchestrate report --price-per-hour PRICE RECORD` prints the table",
+        ),
         ("--quality", view.quality, "`orchestrate report --quality RECORD` prints the table"),
         ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` prints the table"),
     ];

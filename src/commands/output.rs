@@ -64,10 +64,19 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 
 /// A report with the parts that the command line selects.
 pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
-    let ViewArgs { full, pairs, wall_time, distribution, quality, resources, .. } = *view;
+    let ViewArgs { full, pairs, wall_time, distribution, quality, price_per_hour, resources, .. } = *view;
     let quiet = verbosity() == Verbosity::Quiet;
-    let view =
-        View { full, sort: view.sort.clone(), pairs, wall_time, distribution, quality, resources, quiet };
+    let view = View {
+        full,
+        sort: view.sort.clone(),
+        pairs,
+        wall_time,
+        distribution,
+        quality,
+        price_per_hour,
+        resources,
+        quiet,
+    };
     ReportContent { report, view, judgement: None, saved: None }
 }
 

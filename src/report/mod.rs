@@ -6,6 +6,7 @@
 mod caption;
 mod case_tables;
 pub mod compare;
+mod cost;
 mod csv;
 mod distributions;
 pub mod document;

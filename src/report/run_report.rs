@@ -94,6 +94,8 @@ pub struct View {
     pub distribution: bool,
     /// The perplexity of each configuration beside its memory and speed.
     pub quality: bool,
+    /// The price of an hour of the machine, for a table of the cost of tokens.
+    pub price_per_hour: Option<f64>,
     /// The resources of each case: memory, cores, energy.
     pub resources: bool,
     /// Leaves out the notes and the legend of the full report, and the next commands of the one screen.

@@ -11,7 +11,7 @@ use super::labels::Labels;
 use super::quality::QualityTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::{compare, entries, lines, overview, targets};
+use super::{compare, cost, entries, lines, overview, targets};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
@@ -78,6 +78,9 @@ impl Content for ReportContent<'_> {
             parts.extend(
                 QualityTable::of(report).map(|it| Section::Table(it.table(layouts(TableId::Quality)))),
             );
+        }
+        if let Some(price) = view.price_per_hour {
+            parts.extend(cost::table(report, price, layouts(TableId::Results)).map(Section::Table));
         }
         if view.resources {
             parts.extend(
