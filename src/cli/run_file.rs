@@ -28,6 +28,8 @@ const TARGETS_KEY: &str = "targets";
 /// The options that are about this call and not about the run. A record does not embed them, nor those of the view and of baselines.
 const OF_THE_CALL: [&str; 7] = ["anyway", "debug", "dry-run", "json", "nonce", "results", "wait"];
 
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
 /// The parts of a run that only a file can state, and the whole run as a file.
 #[derive(Debug, Clone, Default)]
 pub struct RunFile {
@@ -35,6 +37,8 @@ pub struct RunFile {
     pub text: String,
     pub scenarios: Vec<Scenario>,
     pub targets: Vec<Target>,
+    /// The command line replaced the engines, models or scenarios of the file, so a target may name no case.
+    pub is_overridden: bool,
 }
 
 /// The values of options, by the option's long name. A flag has no value.
@@ -56,16 +60,26 @@ impl FileRunArgs {
     /// The arguments with the options of the file or record. `like` reads the embedded file of a record.
     pub fn resolve(self, matches: &ArgMatches, like: impl Fn(&Path) -> Result<String>) -> Result<RunArgs> {
         let (name, text) = match (&self.file, &self.like) {
-            (Some(path), _) => {
-                let read = || format!("cannot read the run file `{}`", path.display());
-                (path, std::fs::read_to_string(path).with_context(read).map_err(crate::shell::usage)?)
-            }
-            (None, Some(path)) => (path, like(path)?),
+            (Some(path), _) => (path, read(path)?),
+            (None, Some(path)) => (path, like(path).map_err(crate::shell::usage)?),
             (None, None) => return with_file(self.run, matches),
         };
         let in_file = |error: anyhow::Error| Usage(format!("run file `{}`: {error:#}", name.display()));
         merged(&text, &given(matches)).map_err(|error| in_file(error).into())
     }
+}
+
+/// Reads a run file. A device or a large program is no run file.
+fn read(path: &Path) -> Result<String> {
+    let problem = |why: String| {
+        Usage(format!("cannot read the run file `{}`: {why}\nhint: `-e` names an engine", path.display()))
+    };
+    let facts = std::fs::metadata(path).map_err(|error| problem(error.to_string()))?;
+    ensure!(
+        facts.is_file() && facts.len() <= MAX_FILE_BYTES,
+        problem("it is no text file of 1 MB at most".into())
+    );
+    Ok(std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?)
 }
 
 /// The arguments of a command line without a file, with the file that the record embeds.
@@ -122,7 +136,9 @@ fn merged(text: &str, given: &Options) -> Result<RunArgs> {
         options.insert("scenario".into(), scenarios.iter().map(|it| it.name.to_string()).collect());
     }
     let run = parse(&options)?;
-    Ok(RunArgs { file: RunFile { text: embedded(&options, &table), scenarios, targets }, ..run })
+    let is_overridden = ["engine", "model", "scenario"].iter().any(|name| given.contains_key(*name));
+    let file = RunFile { text: embedded(&options, &table), scenarios, targets, is_overridden };
+    Ok(RunArgs { file, ..run })
 }
 
 fn option_of<'a>(command: &'a Command, key: &str) -> Result<&'a Arg> {
@@ -160,9 +176,12 @@ fn values_of(arg: &Arg, value: &Value) -> Result<Option<Vec<String>>> {
             };
             Ok(format!("{key}={value}"))
         };
-        return table.iter().map(pair).collect::<Result<_>>().map(Some);
+        let pairs: Vec<String> = table.iter().map(pair).collect::<Result<_>>()?;
+        return Ok(Some(pairs).filter(|pairs| !pairs.is_empty()));
     }
     match value {
+        // An empty list is the same as no key.
+        Value::Array(values) if values.is_empty() => Ok(None),
         Value::Array(values) => values.iter().map(scalar).collect::<Result<_>>().map(Some),
         value => Ok(Some(vec![scalar(value)?])),
     }
@@ -175,7 +194,9 @@ fn scalar(value: &Value) -> Result<String> {
         Value::Float(number) => Ok(number.to_string()),
         Value::Boolean(is_true) => Ok(is_true.to_string()),
         Value::Datetime(_) | Value::Array(_) | Value::Table(_) => {
-            bail!("expected a text, a number, or a list of these")
+            bail!(
+                "expected a text, a number, or a list of these\nhint: tables are `[{SCENARIOS_KEY}.NAME]` and `[[{TARGETS_KEY}]]`"
+            )
         }
     }
 }
@@ -222,7 +243,7 @@ fn embedded(options: &Options, table: &Table) -> String {
 
 /// One value, or a list.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected one value of this axis, or a list")]
 enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
@@ -318,7 +339,7 @@ struct TargetEntry {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number with a unit, as in `200 tok/s`")]
 enum Bound {
     Number(f64),
     Text(String),
@@ -367,7 +388,7 @@ fn metric_named(name: &str) -> Result<&'static metric::Metric> {
 }
 
 impl Bound {
-    /// The number in the unit of metrics. A number without a unit is a rate, unless the metric is a rate of no time.
+    /// The number in the unit of metrics. A number without a unit is in tokens per second.
     fn in_base_unit(self, metric: Option<&metric::Metric>) -> Result<(f64, Unit)> {
         let (number, unit) = match self {
             Self::Number(number) => (number, Unit::TokensPerSecond),

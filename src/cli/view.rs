@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::analysis::metric::{METRICS, Metric};
-use crate::plan::scenario::SCENARIOS;
+use crate::plan::scenario::{SCENARIOS, Scenario};
 use crate::report::{self, Format};
 use crate::shell::{Usage, unknown_name_or};
 
@@ -49,8 +49,9 @@ fn parse_price(text: &str) -> Result<f64, String> {
 
 impl ViewArgs {
     /// Refuses parts that the format cannot show, before anything is measured.
-    pub fn check(&self) -> Result<(), Usage> {
-        self.check_sort()?;
+    /// `own`: the scenarios of a run file.
+    pub fn check(&self, own: &[Scenario]) -> Result<(), Usage> {
+        self.check_sort(own)?;
         if self.pairs && self.format.has_lines() {
             let why = format!("a line of {} cannot hold a comparison with several engines", self.format.name);
             let others = report::FORMATS.iter().filter(|it| !it.has_lines()).map(|it| it.name);
@@ -63,9 +64,9 @@ impl ViewArgs {
 
 impl ViewArgs {
     /// Refuses a name that no column can have. The report itself refuses a workload that the run does not have.
-    fn check_sort(&self) -> Result<(), Usage> {
+    fn check_sort(&self, own: &[Scenario]) -> Result<(), Usage> {
         let Some(name) = &self.sort else { return Ok(()) };
-        let scenarios = SCENARIOS.iter().map(|scenario| scenario.name);
+        let scenarios = SCENARIOS.iter().chain(own).map(|scenario| scenario.name);
         let words: Vec<&str> = scenarios.chain([report::BY_ENGINE]).collect();
         let of_scenario = name.split(' ').next().is_some_and(|word| words.contains(&word));
         let name_and_space = format!("{} ", name.to_lowercase());
@@ -127,10 +128,10 @@ mod tests {
             price_per_hour: None,
             resources: false,
         };
-        let refused = view(&LINES).check().unwrap_err().to_string();
+        let refused = view(&LINES).check(&[]).unwrap_err().to_string();
         assert!(refused.contains("a line of records") && refused.contains("\nhint: --format "), "{refused}");
         for format in FORMATS {
-            assert_eq!(view(format).check().is_err(), format.has_lines(), "{}", format.name);
+            assert_eq!(view(format).check(&[]).is_err(), format.has_lines(), "{}", format.name);
             assert_eq!(refused.contains(&format!(" {}", format.name)), !format.has_lines(), "{refused}");
         }
     }

@@ -59,7 +59,7 @@ macro_rules! commands {
 }
 
 commands! { matches:
-    /// Measure engines (the word `run` may be left out), also those of a run file
+    /// Measure engines (the word `run` may be left out, except before a run file)
     Run(arguments: Box<FileRunArgs>) => run::run(&arguments.resolve(matches, run::file_of_record)?),
     /// List the known engines, and whether they can run
     Engines => listings::engines(),

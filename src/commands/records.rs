@@ -11,6 +11,7 @@ use super::record_list::RecordList;
 use crate::analysis::compare::judge;
 use crate::cli::exit_code::{DONE, of_conclusion};
 use crate::cli::{JudgeArgs, ViewArgs, formats};
+use crate::plan::scenario::{self, SCENARIOS, Scenario};
 use crate::record::{self, RunRecord, earlier_results_dirs, results_dir};
 use crate::report::{FORMATS, Format, Report, ReportContent};
 use crate::shell::{Usage, pasteable};
@@ -31,7 +32,6 @@ pub struct ReportArgs {
 }
 
 pub fn report(arguments: &ReportArgs) -> Result<u8> {
-    arguments.view.check()?;
     let results = results_dir(arguments.results.as_deref());
     if arguments.list {
         let list = RecordList::of(&results, no_record_hint(&results))?;
@@ -39,11 +39,20 @@ pub fn report(arguments: &ReportArgs) -> Result<u8> {
         return Ok(DONE);
     }
     let path = arguments.record.clone().map_or_else(|| latest_record(&results), Ok)?;
-    let report = Report::of(&record::read(&path)?);
+    let record = record::read(&path)?;
+    arguments.view.check(&own_scenarios(&record))?;
+    let report = Report::of(&record);
     let saved = output::short_path(&path);
     let content = ReportContent { saved: Some(&saved), ..output::with_view(&report, &arguments.view) };
     output::show(&content, arguments.view.format)?;
     Ok(DONE)
+}
+
+/// The scenarios of a record that only its run file defines, for their names.
+fn own_scenarios(record: &RunRecord) -> Vec<Scenario> {
+    let workloads = record.header.plan.cases.iter().map(|case| &case.workload);
+    let own = workloads.filter(|it| !scenario::is_in_table(&it.scenario));
+    own.map(|it| Scenario { name: it.scenario.clone().leak(), ..SCENARIOS[0] }).collect()
 }
 
 /// The folder's latest record. Without a record, the error has the command that makes or finds one.

@@ -17,7 +17,7 @@ use crate::report::{Content, FORMATS, Report, ReportContent, targets};
 use crate::shell::Usage;
 
 pub fn run(arguments: &RunArgs) -> Result<u8> {
-    arguments.view.check()?;
+    arguments.view.check(&arguments.file.scenarios)?;
     baseline::check_arguments(arguments)?;
     let base = ComparisonBase::open(&arguments.baseline)?;
     let registry = Registry::open()?;
@@ -25,13 +25,19 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     if arguments.extent.dry_run {
         // Weights can be compared only after they are read. So a dry run accepts differences, as with `--force`.
         let judge = JudgeArgs { force: true, ..arguments.judge };
-        let (plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
-        targets::check(&plan)?;
+        let (mut plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
+        check_targets(&mut plan, arguments)?;
         return dry_run::show(&plan, &resolved.results);
     }
+    if !arguments.file.targets.is_empty() {
+        // Before anything is built.
+        check_targets(&mut Plan::new(&resolved.without_set_up()?), arguments)?;
+    }
     let mut ready = resolved.make_ready()?;
-    let (plan, warnings) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
-    targets::check(&plan)?;
+    let (mut plan, warnings) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
+    for number in check_targets(&mut plan, arguments)? {
+        ready.warn(format!("target {number} of the run file names no case of this run, and is left out"));
+    }
     ready.warnings.extend(warnings);
     if let Some(message) = dry_run::too_short_budget(&plan, &ready.results) {
         ready.warn(message);
@@ -57,13 +63,23 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     baseline::conclude(arguments, judgement, &measured.recorder, code)
 }
 
+/// Checks the targets of a plan, and returns the numbers of those that are left out.
+fn check_targets(plan: &mut Plan, arguments: &RunArgs) -> Result<Vec<usize>> {
+    let left_out = if arguments.file.is_overridden { targets::leave_out_unnamed(plan) } else { Vec::new() };
+    targets::check(plan)?;
+    Ok(left_out)
+}
+
 /// The run file that a record embeds.
 pub fn file_of_record(path: &Path) -> Result<String> {
     let record = record::read(path)?;
     let plan = &record.header.plan;
     record.header.run_file.with_context(|| {
         let cases: Vec<usize> = (0..plan.cases.len()).collect();
-        Usage(format!("the record is older than run files\nhint: orchestrate {}", plan.arguments_of(&cases)))
+        Usage(format!(
+            "the record embeds no run file: it is older, or of another command\nhint: orchestrate {}",
+            plan.arguments_of(&cases)
+        ))
     })
 }
 

@@ -206,6 +206,11 @@ pub fn named(name: &str) -> Option<Vec<Scenario>> {
     SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![*scenario])
 }
 
+/// Whether SCENARIOS has this name. A run file may define others, which no option can select without the file.
+pub fn is_in_table(name: &str) -> bool {
+    SCENARIOS.iter().any(|scenario| scenario.name == name)
+}
+
 /// Checks the suites that engines define: each scenario must exist, and each name must be new.
 pub fn check_suites(registry: &Registry) -> Result<()> {
     for (name, engine, suite) in registry.suites() {

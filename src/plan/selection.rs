@@ -281,6 +281,10 @@ fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = 
 /// `own`: the scenarios of a run file.
 pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Result<Vec<Scenario>> {
     let mut selected: Vec<Scenario> = Vec::new();
+    if let Some(taken) = own.iter().find(|own| registry.suites().any(|(suite, ..)| suite == own.name)) {
+        let name = taken.name;
+        return Err(Usage(format!("`scenarios.{name}`: a suite of an engine already has this name")).into());
+    }
     let scenarios_of_engine_suite = |name: &String| {
         let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
         Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())

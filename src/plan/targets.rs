@@ -29,8 +29,11 @@ pub struct Target {
 
 impl Target {
     pub fn names(&self, configuration: &Configuration, workload: &Workload) -> bool {
+        // A path means its last part, as in the label of a program.
+        let last_part = |name: &str| name.trim_end_matches('/').rsplit('/').next().map(String::from);
         let is = |name: &Option<String>, known: &[&str]| {
-            name.as_ref().is_none_or(|name| known.contains(&name.as_str()))
+            let is_known = |name: &str| known.contains(&name);
+            name.as_ref().is_none_or(|name| is_known(name) || last_part(name).is_some_and(|it| is_known(&it)))
         };
         let Configuration { label, engine, preset, model, .. } = configuration;
         let with_preset = engine_name(engine, preset.as_deref());
@@ -65,7 +68,7 @@ mod tests {
             at_most: None,
             unit: "tok/s".into(),
         };
-        for engine in [None, Some("reed"), Some("reed:q8_0"), Some("reed q8_0")] {
+        for engine in [None, Some("reed"), Some("./bin/reed"), Some("reed:q8_0"), Some("reed q8_0")] {
             assert!(target(engine, Some("decode")).names(&configuration, &workload), "{engine:?}");
         }
         assert!(!target(Some("coal"), None).names(&configuration, &workload));

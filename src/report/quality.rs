@@ -1,14 +1,12 @@
 //! The table of quality: for each configuration, what its precision costs (perplexity, difference from the verifier) beside what
 //! it gains (memory, speed).
 
-use stats::MetricKind;
-
 use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;
 use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::agreement::two_digits;
-use crate::analysis::metric::{MetricId, Scale, Unit, by_id};
+use crate::analysis::metric::{MetricId, Scale, Unit};
 use crate::text::{shorten, significant_digits, three_digits};
 
 /// The digits of a perplexity, so that a difference of 0.1 % shows.
@@ -21,7 +19,7 @@ fn percent(change: f64) -> String {
 
 pub struct QualityTable<'a> {
     report: &'a Report,
-    /// One row for each configuration: one that decodes, if it has any.
+    /// One row for each configuration: the first one that decodes, if it has any.
     rows: Vec<&'a Row>,
 }
 
@@ -35,7 +33,7 @@ impl<'a> QualityTable<'a> {
         for row in report.rows.iter().filter(|row| row.failure.is_none()) {
             let decodes = |row: &Row| row.summary(MetricId::DECODE_RATE).is_some();
             match rows.iter_mut().find(|it| it.engine.label == row.engine.label) {
-                Some(known) if decodes(row) => *known = row,
+                Some(known) if decodes(row) && !decodes(known) => *known = row,
                 Some(_) => {}
                 None => rows.push(row),
             }
@@ -59,7 +57,6 @@ impl<'a> QualityTable<'a> {
             Column::value("drift", "nats"),
             Column::value("peak mem", bytes.symbol),
             Column::value("decode", "tok/s"),
-            Column::value("vs ref", ""),
         ];
         let write =
             |value: Option<f64>, text: &dyn Fn(f64) -> String| value.map_or_else(|| "n/a".into(), text);
@@ -83,7 +80,6 @@ impl<'a> QualityTable<'a> {
                 write(drift, &two_digits),
                 write(memory(row), &|it| bytes.write(it)),
                 write(decode, &three_digits),
-                self.ratio(row),
             ])
         };
         let notes = vec![
@@ -93,15 +89,5 @@ impl<'a> QualityTable<'a> {
         ];
         let lines = self.rows.iter().map(line).collect();
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
-    }
-
-    /// The speed-up of decoding over the reference.
-    fn ratio(&self, row: &Row) -> String {
-        if row.is_reference() {
-            return "ref".into();
-        }
-        let pair = self.report.verdicts.pair(row, by_id(MetricId::DECODE_RATE));
-        let ratio = pair.filter(|pair| !pair.has_failed(&self.report.rows)).and_then(|pair| pair.ratio());
-        ratio.map_or_else(|| "n/a".into(), |ratio| stats::times(ratio, MetricKind::Speed))
     }
 }

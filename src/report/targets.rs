@@ -1,5 +1,7 @@
 //! The targets of a run file with the results that they are about. A missed target is a row, and gives an exit code.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 use serde::Serialize;
 
@@ -12,7 +14,7 @@ use crate::analysis::metric::{self, Metric, Unit};
 use crate::plan::targets::Target;
 use crate::plan::{Case, Plan};
 use crate::shell::Usage;
-use crate::text::line;
+use crate::text::{line, quoted};
 
 /// A target and one case that it names. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,7 +50,12 @@ pub fn check(plan: &Plan) -> Result<()> {
         let number = index + 1;
         let mut named = cases_of(plan, target).map(|(_, case)| case).peekable();
         if named.peek().is_none() {
-            let hint = "`--dry-run` lists the engines and cases of the plan";
+            let rows = plan.row_indices().map(|index| plan.configurations[index].label.as_str());
+            let engines: BTreeSet<&str> = rows.collect();
+            let cases: BTreeSet<&str> = plan.cases.iter().map(|case| case.workload.label.as_str()).collect();
+            let [engines, cases] =
+                [engines, cases].map(|names| quoted(&names.into_iter().collect::<Vec<_>>()));
+            let hint = format!("the engines are {engines}, and the cases {cases}");
             bail!(Usage(format!("target {number} of the run file names no case of this run\nhint: {hint}")));
         }
         for metric in named.filter_map(|case| metric_of(plan, target, case)) {
@@ -67,6 +74,16 @@ pub fn check(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
+/// Removes the targets that name no case, and returns their numbers. An option of the command line may have replaced the engines,
+/// models or scenarios of the file.
+pub fn leave_out_unnamed(plan: &mut Plan) -> Vec<usize> {
+    let targets = std::mem::take(&mut plan.targets);
+    let (named, unnamed): (Vec<_>, Vec<_>) =
+        targets.into_iter().enumerate().partition(|(_, target)| cases_of(plan, target).next().is_some());
+    plan.targets = named.into_iter().map(|(_, target)| target).collect();
+    unnamed.into_iter().map(|(index, _)| index + 1).collect()
+}
+
 /// The cases of rows that a target names, each with its index.
 fn cases_of<'a>(plan: &'a Plan, target: &'a Target) -> impl Iterator<Item = (usize, &'a Case)> {
     let is_named = |case: &Case| {
@@ -82,11 +99,17 @@ pub fn results(plan: &Plan, rows: &[(usize, Row)], outputs: &[Output]) -> Vec<Ta
         let results = cases_of(plan, target).filter_map(|(index, case)| {
             let metric = metric_of(plan, target, case)?;
             let row = rows.iter().find(|(case, _)| *case == index).map(|(_, row)| row);
+            let unavailable = plan.configurations[case.configuration].unavailable.is_some();
+            if unavailable && target.engine.is_none() {
+                // With `--all`, an engine that cannot run here is only listed.
+                return None;
+            }
             let measured = row.filter(|row| row.failure.is_none());
             let value = measured.and_then(|row| row.summary(metric.id)).map(|summary| summary.estimate);
             let label = line(&plan.configurations[case.configuration].label);
             let is_wrong = outputs.iter().any(|it| it.engine == label && it.agreement.is_wrong());
             let reason = match () {
+                () if row.is_none_or(|row| row.failure.is_some()) => Some("the case failed"),
                 () if value.is_none() => Some("no value"),
                 () if is_wrong => Some("wrong output"),
                 () if row.is_some_and(|row| row.contradicted) => Some("a claim is contradicted"),

@@ -75,9 +75,10 @@ impl Content for ReportContent<'_> {
             parts.extend(DistributionTable::of(report).iter().flat_map(|it| it.sections(layout)));
         }
         if view.quality {
-            parts.extend(
-                QualityTable::of(report).map(|it| Section::Table(it.table(layouts(TableId::Quality)))),
-            );
+            let table =
+                QualityTable::of(report).map(|it| Section::Table(it.table(layouts(TableId::Quality))));
+            let why = || Section::NoTable("no table of quality: outputs were not checked");
+            parts.push(table.unwrap_or_else(why));
         }
         if let Some(price) = view.price_per_hour {
             parts.extend(cost::table(report, price, layouts(TableId::Results)).map(Section::Table));

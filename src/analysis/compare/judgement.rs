@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::analysis::metric;
 use crate::analysis::values::{Values, workloads as workloads_of};
+use crate::plan::scenario;
 use crate::record::{CalibratedFloor, End, RunRecord};
 use crate::text;
 use stats::{Severity, SeverityThresholds, Verdict};
@@ -213,7 +214,9 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
         for (_, workload) in shared_workloads(&base.header.plan, plan) {
             let label = &workload.label;
             let has_floor = is_calibrated(base, of_base, label) || is_calibrated(new, of_new, label);
-            if has_floor || configuration.unavailable.is_some() {
+            // `calibrate` has no scenarios of run files.
+            let is_own = !scenario::is_in_table(&workload.scenario);
+            if has_floor || is_own || configuration.unavailable.is_some() {
                 continue;
             }
             cases.extend(
