@@ -10,12 +10,12 @@ use clap::{Args, Parser};
 
 use protocol::Padding;
 
-use super::run_file::RunFile;
 use super::view::ViewArgs;
 use crate::machine::{CPU, Device, cpu};
 use crate::plan::axes::AxisValues;
-use crate::plan::scenario;
+use crate::plan::scenario::{self, Scenario};
 use crate::plan::selection::Names;
+use crate::plan::targets::Target;
 use crate::plan::{Extent, Mode, Order, Selection};
 use crate::run::process::PassedVariables;
 use crate::shell::Usage;
@@ -124,6 +124,17 @@ pub struct RunArgs {
     /// The run as a file, with the parts that only a file can state.
     #[arg(skip)]
     pub file: RunFile,
+}
+
+/// The parts of a run that only a file can state, and the whole run as a file.
+#[derive(Debug, Clone, Default)]
+pub struct RunFile {
+    /// The text that the record embeds.
+    pub text: String,
+    pub scenarios: Vec<Scenario>,
+    pub targets: Vec<Target>,
+    /// The command line replaced the engines, models or scenarios of the file, so a target may name no case.
+    pub is_overridden: bool,
 }
 
 /// The values of the axes in which the requests of scenarios vary. Lists make the cross product.

@@ -13,7 +13,7 @@ use protocol::Padding;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::run::{MAX_BATCH, MAX_TOKENS};
+use super::run::{MAX_BATCH, MAX_TOKENS, RunFile};
 use super::{BaselineArgs, RunArgs, ViewArgs};
 use crate::analysis::metric::{self, Unit};
 use crate::plan::axes::Axes;
@@ -29,17 +29,6 @@ const TARGETS_KEY: &str = "targets";
 const OF_THE_CALL: [&str; 7] = ["anyway", "debug", "dry-run", "json", "nonce", "results", "wait"];
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
-
-/// The parts of a run that only a file can state, and the whole run as a file.
-#[derive(Debug, Clone, Default)]
-pub struct RunFile {
-    /// The text that the record embeds.
-    pub text: String,
-    pub scenarios: Vec<Scenario>,
-    pub targets: Vec<Target>,
-    /// The command line replaced the engines, models or scenarios of the file, so a target may name no case.
-    pub is_overridden: bool,
-}
 
 /// The values of options, by the option's long name. A flag has no value.
 type Options = BTreeMap<String, Vec<String>>;
@@ -89,7 +78,7 @@ pub fn with_file(run: RunArgs, matches: &ArgMatches) -> Result<RunArgs> {
 }
 
 fn command() -> Command {
-    RunArgs::augment_args(Command::new("run"))
+    RunArgs::augment_args(Command::default())
 }
 
 /// The options that the user gave on the command line.
@@ -223,7 +212,7 @@ fn parse(options: &Options) -> Result<RunArgs> {
 /// The file with these options, and with the tables that are no options.
 fn embedded(options: &Options, table: &Table) -> String {
     let mut all = Table::new();
-    let others = [ViewArgs::augment_args(Command::new("")), BaselineArgs::augment_args(Command::new(""))];
+    let others = [ViewArgs::augment_args(Command::default()), BaselineArgs::augment_args(Command::default())];
     let is_other =
         |name: &str| others.iter().flat_map(Command::get_arguments).any(|arg| arg.get_long() == Some(name));
     let is_embedded = |name: &str| !OF_THE_CALL.contains(&name) && !is_other(name);

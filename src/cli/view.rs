@@ -52,6 +52,10 @@ impl ViewArgs {
     /// `own`: the scenarios of a run file.
     pub fn check(&self, own: &[Scenario]) -> Result<(), Usage> {
         self.check_sort(own)?;
+        self.check_format()
+    }
+
+    pub fn check_format(&self) -> Result<(), Usage> {
         if self.pairs && self.format.has_lines() {
             let why = format!("a line of {} cannot hold a comparison with several engines", self.format.name);
             let others = report::FORMATS.iter().filter(|it| !it.has_lines()).map(|it| it.name);

@@ -119,13 +119,13 @@ const FIRST_STEPS: &str = "\
 Measures LLM inference engines: all get the same requests, their output is checked,
 and each difference between them gets a verdict.
 
-  orchestrate -e lmrs --quick     measure one engine, in seconds
+  orchestrate engines             the known engines, and whether they can run
+  orchestrate -e NAME --quick     measure one engine, in seconds
   orchestrate --all               measure every engine that can run here
   orchestrate -e ./my-engine      measure any program that speaks the protocol
   orchestrate report              show the latest results again
-  orchestrate explain lmrs        why an engine has its verdict or a warning
+  orchestrate explain NAME        why an engine has its verdict or a warning
   orchestrate recommend           the engine to use on this machine
-  orchestrate engines             the known engines, and whether they can run
 
 All commands and options: orchestrate -h
 One command, in detail:   orchestrate COMMAND --help

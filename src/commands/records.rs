@@ -32,6 +32,7 @@ pub struct ReportArgs {
 }
 
 pub fn report(arguments: &ReportArgs) -> Result<u8> {
+    arguments.view.check_format()?;
     let results = results_dir(arguments.results.as_deref());
     if arguments.list {
         let list = RecordList::of(&results, no_record_hint(&results))?;

@@ -58,7 +58,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     // The results are shown even when the record could not be written.
     show(&measured.recorder, judgement.as_ref(), arguments)?;
     let code = experiment::exit_code(&measured.recorder.record, measured.end?, &arguments.names());
-    let is_missed = is_finished && targets::are_missed(&Report::of(&measured.recorder.record));
+    let is_missed = is_finished && targets::are_missed(&Report::of(&measured.recorder.record).targets);
     let code = most_severe([code, if is_missed { WORSE } else { DONE }]);
     baseline::conclude(arguments, judgement, &measured.recorder, code)
 }

@@ -416,7 +416,7 @@ impl Configuration {
 }
 
 /// The name of an engine with its preset, as `-e` takes it.
-fn engine_name(engine: &str, preset: Option<&str>) -> String {
+pub fn engine_name(engine: &str, preset: Option<&str>) -> String {
     preset.map_or_else(|| engine.into(), |preset| format!("{engine}:{preset}"))
 }
 

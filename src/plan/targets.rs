@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Configuration, MetricId, Workload, engine_name};
+use super::metric_id::MetricId;
 
 /// Bounds of a metric, for the cases that the target names. A field without a value names all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,18 +28,14 @@ pub struct Target {
 }
 
 impl Target {
-    pub fn names(&self, configuration: &Configuration, workload: &Workload) -> bool {
-        // A path means its last part, as in the label of a program.
+    /// Whether the target names a case that has these names. A path means its last part, as in the label of a program.
+    pub fn names(&self, engine: &[&str], model: &[&str], case: &[&str]) -> bool {
         let last_part = |name: &str| name.trim_end_matches('/').rsplit('/').next().map(String::from);
         let is = |name: &Option<String>, known: &[&str]| {
             let is_known = |name: &str| known.contains(&name);
             name.as_ref().is_none_or(|name| is_known(name) || last_part(name).is_some_and(|it| is_known(&it)))
         };
-        let Configuration { label, engine, preset, model, .. } = configuration;
-        let with_preset = engine_name(engine, preset.as_deref());
-        is(&self.engine, &[label, engine, &with_preset])
-            && is(&self.model, &[&model.name, &model.path])
-            && is(&self.case, &[&workload.label, &workload.scenario])
+        is(&self.engine, engine) && is(&self.model, model) && is(&self.case, case)
     }
 
     /// Whether a value meets the bounds.
@@ -51,14 +47,9 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Prompt;
 
     #[test]
     fn a_target_names_cases_by_engine_preset_label_scenario_and_model() {
-        let (label, engine) = ("reed q8_0".into(), "reed".into());
-        let preset = Some("q8_0".into());
-        let configuration = Configuration { label, engine, preset, ..Configuration::default() };
-        let workload = Workload::specimen(Prompt::Tokens(8));
         let target = |engine: Option<&str>, case: Option<&str>| Target {
             engine: engine.map(String::from),
             model: None,
@@ -68,11 +59,15 @@ mod tests {
             at_most: None,
             unit: "tok/s".into(),
         };
+        let names = |target: Target| {
+            target.names(&["reed", "reed:q8_0", "reed q8_0"], &["embedded"], &["decode", "decode depth 8"])
+        };
         for engine in [None, Some("reed"), Some("./bin/reed"), Some("reed:q8_0"), Some("reed q8_0")] {
-            assert!(target(engine, Some("decode")).names(&configuration, &workload), "{engine:?}");
+            assert!(names(target(engine, Some("decode"))), "{engine:?}");
         }
-        assert!(!target(Some("coal"), None).names(&configuration, &workload));
-        assert!(!target(None, Some("ttft")).names(&configuration, &workload));
+        assert!(!names(target(Some("coal"), None)) && !names(target(None, Some("ttft"))));
+        let of_model = |model: &str| Target { model: Some(model.into()), ..target(None, None) };
+        assert!(names(of_model("./embedded/")) && !names(of_model("other")));
         let wanted = target(None, None);
         assert_eq!([199.9, 200.0].map(|value| wanted.is_met_by(value)), [false, true]);
     }

@@ -1,18 +1,16 @@
 //! The targets of a run file with the results that they are about. A missed target is a row, and gives an exit code.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::document::{Column, Line, Table};
 use super::outputs::Output;
 use super::rows::Row;
-use super::run_report::Report;
 use super::tone::Tone;
 use crate::analysis::metric::{self, Metric, Unit};
+use crate::plan::selection::distinct;
 use crate::plan::targets::Target;
-use crate::plan::{Case, Plan};
+use crate::plan::{Case, Configuration, Plan, engine_name};
 use crate::shell::Usage;
 use crate::text::{line, quoted};
 
@@ -50,11 +48,10 @@ pub fn check(plan: &Plan) -> Result<()> {
         let number = index + 1;
         let mut named = cases_of(plan, target).map(|(_, case)| case).peekable();
         if named.peek().is_none() {
-            let rows = plan.row_indices().map(|index| plan.configurations[index].label.as_str());
-            let engines: BTreeSet<&str> = rows.collect();
-            let cases: BTreeSet<&str> = plan.cases.iter().map(|case| case.workload.label.as_str()).collect();
-            let [engines, cases] =
-                [engines, cases].map(|names| quoted(&names.into_iter().collect::<Vec<_>>()));
+            let rows: Vec<&str> =
+                plan.row_indices().map(|index| plan.configurations[index].label.as_str()).collect();
+            let cases: Vec<&str> = plan.cases.iter().map(|case| case.workload.label.as_str()).collect();
+            let (engines, cases) = (quoted(&distinct(&rows)), quoted(&distinct(&cases)));
             let hint = format!("the engines are {engines}, and the cases {cases}");
             bail!(Usage(format!("target {number} of the run file names no case of this run\nhint: {hint}")));
         }
@@ -87,8 +84,17 @@ pub fn leave_out_unnamed(plan: &mut Plan) -> Vec<usize> {
 /// The cases of rows that a target names, each with its index.
 fn cases_of<'a>(plan: &'a Plan, target: &'a Target) -> impl Iterator<Item = (usize, &'a Case)> {
     let is_named = |case: &Case| {
-        let configuration = &plan.configurations[case.configuration];
-        configuration.role.is_none() && target.names(configuration, &case.workload)
+        let Configuration { label, engine, preset, model, role, .. } =
+            &plan.configurations[case.configuration];
+        let with_preset = engine_name(engine, preset.as_deref());
+        let (engines, models) = ([label, engine, &with_preset], [&model.name, &model.path]);
+        let cases = [&case.workload.label, &case.workload.scenario];
+        role.is_none()
+            && target.names(
+                &engines.map(String::as_str),
+                &models.map(String::as_str),
+                &cases.map(String::as_str),
+            )
     };
     plan.cases.iter().enumerate().filter(move |(_, case)| is_named(case))
 }
@@ -134,13 +140,13 @@ pub fn results(plan: &Plan, rows: &[(usize, Row)], outputs: &[Output]) -> Vec<Ta
     plan.targets.iter().flat_map(of_target).collect()
 }
 
-pub fn are_missed(report: &Report) -> bool {
-    report.targets.iter().any(|it| !it.is_met)
+pub fn are_missed(targets: &[TargetResult]) -> bool {
+    targets.iter().any(|it| !it.is_met)
 }
 
 /// A row for each target and case; `None` without targets.
-pub fn table(report: &Report) -> Option<Table> {
-    if report.targets.is_empty() {
+pub fn table(targets: &[TargetResult]) -> Option<Table> {
+    if targets.is_empty() {
         return None;
     }
     let columns = ["target", "engine", "case", "wanted", "result", ""].map(Column::named);
@@ -163,6 +169,6 @@ pub fn table(report: &Report) -> Option<Table> {
             outcome,
         ])
     };
-    let lines = report.targets.iter().map(row).collect();
+    let lines = targets.iter().map(row).collect();
     Some(Table { columns: columns.into(), lines, gap: 2, ..Table::default() })
 }

@@ -60,7 +60,7 @@ impl Content for ReportContent<'_> {
             true => (self.full(layouts), Some(self.remarks(layouts))),
             false => overview::sections(report, view, *saved),
         };
-        parts.extend(targets::table(report).map(Section::Table));
+        parts.extend(targets::table(&report.targets).map(Section::Table));
         if view.full || view.pairs {
             let labels = Labels::of(report, layouts(TableId::Results));
             parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));

@@ -114,7 +114,6 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
         ("[scenarios.a]\nlike = \"decode\"\nbatch = 0", "`batch`: expected whole numbers from 1 to 1024"),
         ("[[targets]]\ncase = \"decode\"", "target 1: a target needs `at-least` or `at-most`"),
         ("[[targets]]\nmetric = \"decod_rate\"\nat-least = 1", "hint: did you mean `decode_rate`?"),
-        ("[[targets]]\ncase = \"nap\"\nat-least = 1", "target 1 of the run file names no case of this run"),
         ("[[targets]]\ncase = \"decode\"\nat-most = \"1 ms\"", "the unit of `decode_rate` is tok/s, not ns"),
         ("scenario = [\"chat\"", "TOML parse error"),
     ] {
@@ -123,4 +122,25 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
         assert!(stderr.contains(&expected.replace('\n', " ")), "{text}: {stderr}");
         assert!(!scratch.results().exists(), "{text}");
     }
+}
+
+#[test]
+fn a_target_that_names_no_case_is_an_error_unless_an_option_replaced_the_files_selection() {
+    let scratch = Scratch::new();
+    let (engine, file) = (scratch.engine("one", "--per-token-ns 1000000"), scratch.join("run.toml"));
+    let text = "verifier = \"none\"\nblocks = 1\nwarmup = 0\nscenario = \"ttft\"\n";
+    let target = "[[targets]]\nengine = \"./bin/one\"\ncase = \"decode\"\nat-least = 1\n";
+    std::fs::write(&file, format!("engine = \"{}\"\n{text}{target}", engine.display())).unwrap();
+    let run = |options: &[&str]| {
+        let mut command = scratch.orchestrate();
+        finish(command.arg("run").arg(&file).args(options).arg("--results").arg(scratch.results()))
+    };
+    let refused = run(&["--dry-run"]).exits_with(2);
+    let hint = "hint: the engines are `one`, and the cases `ttft 16`, `ttft 128`, `ttft 512`";
+    refused.assert_stderr(&["target 1 of the run file names no case of this run"]);
+    assert!(crate::support::without_line_breaks(&refused.stderr).contains(hint), "{refused:?}");
+    let left_out = run(&["-s", "prefill", "--prompt-tokens", "8"]).exits_with(0);
+    left_out.assert_stderr(&["target 1 of the run file names no case of this run, and is left out"]);
+    let met = run(&["-s", "decode", "--new-tokens", "4"]).exits_with(0);
+    assert!(met.stdout.contains("at least 1.00 tok/s"), "{met:?}");
 }
