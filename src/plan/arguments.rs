@@ -115,7 +115,9 @@ fn model_arguments(rows: &[&Configuration]) -> Vec<String> {
 /// The suite that has exactly these workloads. A prompt of the user replaces the prompt lengths.
 pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'static Suite> {
     let workloads: Vec<&Workload> = workloads.collect();
-    SUITES.iter().find(|suite| has_workloads(&suite.scenarios(), &AxisValues::default(), &workloads))
+    // The name of a single scenario says more than that of a suite with only this scenario.
+    let mut several = SUITES.iter().filter(|suite| suite.parts.len() > 1);
+    several.find(|suite| has_workloads(&suite.scenarios(), &AxisValues::default(), &workloads))
 }
 
 /// Whether these scenarios, with these values of the axes, have exactly these workloads.
