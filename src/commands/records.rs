@@ -40,9 +40,9 @@ pub fn report(arguments: &ReportArgs) -> Result<u8> {
         return Ok(DONE);
     }
     let path = arguments.record.clone().map_or_else(|| latest_record(&results), Ok)?;
-    let record = record::read(&path)?;
-    arguments.view.check(&own_scenarios(&record))?;
-    let report = Report::of(&record);
+    let record = record::read(&path);
+    arguments.view.check(&record.as_ref().map_or_else(|_| Vec::new(), own_scenarios))?;
+    let report = Report::of(&record?);
     let saved = output::short_path(&path);
     let content = ReportContent { saved: Some(&saved), ..output::with_view(&report, &arguments.view) };
     output::show(&content, arguments.view.format)?;
