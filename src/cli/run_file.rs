@@ -4,7 +4,7 @@
 //! The record embeds the run as such a file, with the options of the command line. So a record can be run again.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::parser::ValueSource;
@@ -37,10 +37,10 @@ type Options = BTreeMap<String, Vec<String>>;
 pub struct FileRunArgs {
     /// A run file (TOML), whose keys are the options below; an option of the command line replaces the file's
     #[arg(value_name = "FILE")]
-    pub file: Option<std::path::PathBuf>,
+    pub file: Option<PathBuf>,
     /// Repeat the run of this record, with new prompts of the same kind
     #[arg(long, value_name = "RECORD", conflicts_with = "file")]
-    pub like: Option<std::path::PathBuf>,
+    pub like: Option<PathBuf>,
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -51,7 +51,7 @@ impl FileRunArgs {
         let (name, text) = match (&self.file, &self.like) {
             (Some(path), _) => (path, read(path)?),
             (None, Some(path)) => (path, like(path).map_err(crate::shell::usage)?),
-            (None, None) => return with_file(self.run, matches),
+            (None, None) => return Ok(with_file(self.run, matches)),
         };
         let in_file = |error: anyhow::Error| Usage(format!("run file `{}`: {error:#}", name.display()));
         merged(&text, &given(matches)).map_err(|error| in_file(error).into())
@@ -72,9 +72,9 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// The arguments of a command line without a file, with the file that the record embeds.
-pub fn with_file(run: RunArgs, matches: &ArgMatches) -> Result<RunArgs> {
+pub fn with_file(run: RunArgs, matches: &ArgMatches) -> RunArgs {
     let file = RunFile { text: embedded(&given(matches), &Table::new()), ..RunFile::default() };
-    Ok(RunArgs { file, ..run })
+    RunArgs { file, ..run }
 }
 
 fn command() -> Command {

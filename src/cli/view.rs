@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::analysis::metric::{METRICS, Metric};
-use crate::plan::scenario::{SCENARIOS, Scenario};
+use crate::plan::scenario::SCENARIOS;
 use crate::report::{self, Format};
 use crate::shell::{Usage, unknown_name_or};
 
@@ -49,8 +49,8 @@ fn parse_price(text: &str) -> Result<f64, String> {
 
 impl ViewArgs {
     /// Refuses parts that the format cannot show, before anything is measured.
-    /// `own`: the scenarios of a run file.
-    pub fn check(&self, own: &[Scenario]) -> Result<(), Usage> {
+    /// `own`: the names of the scenarios of a run file.
+    pub fn check(&self, own: &[&str]) -> Result<(), Usage> {
         self.check_sort(own)?;
         self.check_format()
     }
@@ -68,9 +68,9 @@ impl ViewArgs {
 
 impl ViewArgs {
     /// Refuses a name that no column can have. The report itself refuses a workload that the run does not have.
-    fn check_sort(&self, own: &[Scenario]) -> Result<(), Usage> {
+    fn check_sort(&self, own: &[&str]) -> Result<(), Usage> {
         let Some(name) = &self.sort else { return Ok(()) };
-        let scenarios = SCENARIOS.iter().chain(own).map(|scenario| scenario.name);
+        let scenarios = SCENARIOS.iter().map(|scenario| scenario.name).chain(own.iter().copied());
         let words: Vec<&str> = scenarios.chain([report::BY_ENGINE]).collect();
         let of_scenario = name.split(' ').next().is_some_and(|word| words.contains(&word));
         let name_and_space = format!("{} ", name.to_lowercase());

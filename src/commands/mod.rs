@@ -186,7 +186,7 @@ impl Cli {
                 output::print_notice(FIRST_STEPS);
                 Ok(USAGE)
             }
-            None => run::run(&with_file(self.run, &self.matches)?),
+            None => run::run(&with_file(self.run, &self.matches)),
             Some(command) => {
                 let of_subcommand = self.matches.subcommand().map(|(_, matches)| matches);
                 command.dispatch(of_subcommand.unwrap_or(&self.matches))

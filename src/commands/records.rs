@@ -11,7 +11,6 @@ use super::record_list::RecordList;
 use crate::analysis::compare::judge;
 use crate::cli::exit_code::{DONE, of_conclusion};
 use crate::cli::{JudgeArgs, ViewArgs, formats};
-use crate::plan::scenario::{self, SCENARIOS, Scenario};
 use crate::record::{self, RunRecord, earlier_results_dirs, results_dir};
 use crate::report::{FORMATS, Format, Report, ReportContent};
 use crate::shell::{Usage, pasteable};
@@ -41,19 +40,13 @@ pub fn report(arguments: &ReportArgs) -> Result<u8> {
     }
     let path = arguments.record.clone().map_or_else(|| latest_record(&results), Ok)?;
     let record = record::read(&path);
-    arguments.view.check(&record.as_ref().map_or_else(|_| Vec::new(), own_scenarios))?;
+    let cases = record.iter().flat_map(|record| &record.header.plan.cases);
+    arguments.view.check(&cases.map(|case| case.workload.scenario.as_str()).collect::<Vec<_>>())?;
     let report = Report::of(&record?);
     let saved = output::short_path(&path);
     let content = ReportContent { saved: Some(&saved), ..output::with_view(&report, &arguments.view) };
     output::show(&content, arguments.view.format)?;
     Ok(DONE)
-}
-
-/// The scenarios of a record that only its run file defines, for their names.
-fn own_scenarios(record: &RunRecord) -> Vec<Scenario> {
-    let workloads = record.header.plan.cases.iter().map(|case| &case.workload);
-    let own = workloads.filter(|it| !scenario::is_in_table(&it.scenario));
-    own.map(|it| Scenario { name: it.scenario.clone().leak(), ..SCENARIOS[0] }).collect()
 }
 
 /// The folder's latest record. Without a record, the error has the command that makes or finds one.

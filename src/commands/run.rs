@@ -17,7 +17,8 @@ use crate::report::{Content, FORMATS, Report, ReportContent, targets};
 use crate::shell::Usage;
 
 pub fn run(arguments: &RunArgs) -> Result<u8> {
-    arguments.view.check(&arguments.file.scenarios)?;
+    let own: Vec<&str> = arguments.file.scenarios.iter().map(|it| it.name).collect();
+    arguments.view.check(&own)?;
     baseline::check_arguments(arguments)?;
     let base = ComparisonBase::open(&arguments.baseline)?;
     let registry = Registry::open()?;

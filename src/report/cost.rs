@@ -26,8 +26,11 @@ pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Tab
         let is_reference =
             |it: &&Row| Some(&it.engine.label) == row.reference.as_ref() && it.case.label == row.case.label;
         let reference = report.rows.iter().find(is_reference).and_then(cost);
+        // An engine that runs no model would be the cheapest.
+        let is_trusted = !row.contradicted && report.output_of(row).is_some_and(|it| !it.is_unverified());
         let against = match reference {
             _ if row.is_reference() => "ref".to_string(),
+            _ if !is_trusted => "n/a".into(),
             Some((_, of_reference)) => against(of_reference / cost_of_row),
             None => "n/a".into(),
         };
@@ -51,7 +54,8 @@ pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Tab
         Column::value("vs ref", ""),
     ];
     let notes = vec![format!(
-        "cost: of a million generated tokens, one request after the other, if an hour of this machine costs {price_per_hour}"
+        "cost: of a million generated tokens, one request after the other, if an hour of this machine costs {price_per_hour}; \
+         vs ref: the quotient of both costs, n/a for output that is not verified"
     )];
     Some(Table { columns, lines, notes, gap: layout.gap, ..Table::default() })
 }
@@ -67,12 +71,14 @@ fn against(times_cheaper: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::agreement::specimen::with_deviations;
     use crate::record::specimen::{BEACON, ORIGINAL, measured};
     use crate::report::tests::decoding;
 
     #[test]
     fn a_million_tokens_cost_the_time_that_they_take() {
-        let report = Report::of(&measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]));
+        let (engines, names) = ([ORIGINAL, BEACON], ["patient-original", "beacon"]);
+        let report = Report::of(&with_deviations(decoding(&names), &engines, &[0.0, 0.0]));
         let layout = Layout {
             version_column: false,
             max_label: 40,
@@ -90,6 +96,10 @@ mod tests {
         }
         assert_eq!(first.cells[4], "ref");
         assert!(second.cells[4].ends_with("x cheaper"), "{table:?}");
+        // Without output checks, no engine is cheaper than another.
+        let unchecked =
+            super::table(&Report::of(&measured(&decoding(&names), &engines)), 3.6, layout).unwrap();
+        assert_eq!(unchecked.lines[1].cells[4], "n/a");
         assert_eq!([2.13, 0.5].map(against), ["2.1x cheaper", "2.0x dearer"]);
     }
 }

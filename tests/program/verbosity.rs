@@ -1,6 +1,6 @@
 //! Tests of `--quiet` and `--verbose`.
 
-use crate::support::{Outcome, Scratch, build_command, finish};
+use crate::support::{Outcome, Scratch, build_command, finish, without_line_breaks};
 
 /// Measures an engine without faults, and one that exits at its start.
 fn measure(options: &[&str]) -> Outcome {
@@ -73,4 +73,23 @@ fn the_options_work_before_and_after_a_subcommand_and_exclude_each_other() {
     run(&["-q", "-v", "engines"]).exits_with(2).assert_stderr(&["cannot be used with"]);
     // Another option of a run is refused before a subcommand, as it would have no effect.
     run(&["--quick", "engines"]).exits_with(2).assert_stderr(&["'engines' cannot be used with '--quick'"]);
+}
+
+/// The warning comes in the progress and in the table. A log that has both has it once.
+#[test]
+fn a_log_of_stdout_and_stderr_has_each_warning_once() {
+    let scratch = Scratch::new();
+    let run = |log: &str| {
+        let (program, engine) = (env!("CARGO_BIN_EXE_orchestrate"), scratch.engine("sound", ""));
+        let options = "-s decode --blocks 1 --iterations 2 --nonce 5";
+        let line = format!(
+            "'{program}' -e '{}' {options} --results '{}' {log}",
+            engine.display(),
+            scratch.results().display()
+        );
+        let outcome = finish(scratch.command("sh").args(["-c", &line])).exits_with(0);
+        let text = without_line_breaks(&format!("{}{}", outcome.stdout, outcome.stderr));
+        text.matches("the prompts are those of every run with the nonce 5").count()
+    };
+    assert_eq!((run("2>&1"), run("")), (1, 2));
 }

@@ -135,7 +135,6 @@ impl<'a> Progress<'a> {
             self.table.remove();
         }
         for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
-            let has_report = self.report.is_some();
             match line.shown_in {
                 ShownIn::UntilReport if has_report && is_finished => {}
                 ShownIn::UntilReport if has_report => {
