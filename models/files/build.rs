@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 8] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -12,7 +12,6 @@ const FILES: [&str; 9] = [
     "model.safetensors",
     "heldout.txt",
     "reference-answers.json",
-    "dependent-prompts.json",
     "dtype-costs.json",
 ];
 

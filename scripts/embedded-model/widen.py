@@ -5,7 +5,7 @@
 
 Engines need a larger model to show their speed, and random weights give text without sense. So this copy repeats the channels
 of the trained model: each channel of the hidden state, each head and each intermediate channel. All copies hold the same number
-in exact arithmetic, so the stored answers and dependent prompts hold for the copy too. Needs only Python's standard library.
+in exact arithmetic, so the stored answers hold for the copy too. Needs only Python's standard library.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "models" / "embedded"
 COPIED_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
-ANSWER_FILES = ("reference-answers.json", "dependent-prompts.json")
+ANSWERS_FILE = "reference-answers.json"
 
 # The number of copies of each hidden channel and of each head. A power of two, so that a division is exact in bf16.
 HIDDEN_COPIES = 8
@@ -119,10 +119,9 @@ def widen(to: Path) -> None:
     (to / "config.json").write_text(json.dumps(wide_config(config), indent=2) + "\n")
     for name in COPIED_FILES:
         shutil.copyfile(EMBEDDED / name, to / name)
-    for name in ANSWER_FILES:
-        # The stored identity is that of the embedded weights, so the copy of the file has none.
-        answers = json.loads((EMBEDDED / name).read_text()) | {"identity": None}
-        (to / name).write_text(json.dumps(answers) + "\n")
+    # The stored identity is that of the embedded weights, so the copy of the file has none.
+    answers = json.loads((EMBEDDED / ANSWERS_FILE).read_text()) | {"identity": None}
+    (to / ANSWERS_FILE).write_text(json.dumps(answers) + "\n")
     tensors = read_tensors(EMBEDDED / "model.safetensors")
     write_tensors(to / "model.safetensors", {name: wide_tensor(name, *tensor) for name, tensor in tensors.items()})
 

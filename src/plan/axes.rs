@@ -220,6 +220,11 @@ pub fn padding_name(padding: Padding) -> &'static str {
 }
 
 impl Shape {
+    /// Whether a request has one sequence, with a cache of keys and values.
+    pub fn is_one_cached_sequence(&self) -> bool {
+        Self { depth: 0, ..*self } == Self::default()
+    }
+
     /// The lengths of the prompts of a request, if the longest has `longest` tokens. Uneven prompts shrink from the longest to
     /// a quarter of it, so that a batch has much padding.
     pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {

@@ -9,7 +9,6 @@ use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
 use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
-use dependent::DependentPrompts;
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
@@ -25,8 +24,6 @@ pub struct Prompts {
     text_ids: Vec<u32>,
     /// The longest context of the model. `None` if unknown.
     context_tokens: Option<u32>,
-    /// Prompts whose next token depends on their first half, if any are stored for the model.
-    dependent: DependentPrompts,
 }
 
 /// The request that a prompt is for. The key does not depend on the engine, so every engine gets the same prompt.
@@ -53,16 +50,17 @@ impl Prompts {
         if text_ids.is_empty() {
             bail!("the tokenizer of `{path}` makes no tokens of English text");
         }
-        let identity = folder.known_identity();
-        let dependent = DependentPrompts::find(path.as_ref(), &text_ids, identity.as_deref());
-        Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens, dependent })
+        Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens })
     }
 
     /// The ids of the prompts for one request of a workload: one prompt for each sequence.
     pub fn batch(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
-        match self.dependent(workload, key) {
-            Some(prompt) => Ok(vec![self.dependent_ids(prompt, &self.salt(workload, key, SALT_TOKENS))]),
-            None => self.text_windows(workload, key),
+        match workload.prompt {
+            Prompt::Tokens(tokens) if Self::is_dependent(workload, key) => {
+                let salt = self.salt(workload, key, SALT_TOKENS);
+                Ok(vec![self.dependent_ids(workload, key, tokens as usize, &salt)])
+            }
+            _ => self.text_windows(workload, key),
         }
     }
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use crate::machine::Machine;
 use crate::machine::observed::{Energy, GpuPass, HeldMemory, UsedGpuMemory};
-use crate::plan::prompts::dependent::{DependentPrompts, NextToken};
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{MetricId, Plan, RequestKind};
 use stats::{NoiseFloor, StoppedBy};
@@ -150,9 +149,9 @@ pub struct Sample {
     /// A digest of the ids that the recipe gives: without the nonce of the run. Absent if it equals `prompt_hash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe_hash: Option<String>,
-    /// The verifier's next token, if this token depends on the first half of the prompt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<NextToken>,
+    /// Whether the next token can depend on the first half of the prompt, which repeats a pattern.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub dependent: bool,
     /// The time of sending, since the start of the process.
     pub sent_ns: u64,
     /// The arrival of the answer's bytes, since the start of the process.
@@ -327,9 +326,6 @@ pub struct Continued {
     pub configuration: usize,
     pub launch: u32,
     pub ids: Vec<u32>,
-    /// The dependent prompts that a run without cases found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dependent_prompts: Option<DependentPrompts>,
 }
 
 /// Reference answers in f32 that are stored beside a model. They replace the verifier's answers for held-out text.
@@ -468,6 +464,10 @@ impl Sample {
     pub fn elapsed_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.sent_ns)
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(number: &u32) -> bool {

@@ -21,9 +21,8 @@ use crate::record::{DtypeCost, DtypeCosts, Entry, HeldOut, UnmeasuredCost};
 use crate::run::process::{Cause, LaunchError};
 
 pub const FILE_NAME: &str = "dtype-costs.json";
-/// The time limit of the measurement of a model. The time that it takes is subtracted from that of the search for dependent
-/// prompts.
-pub(super) const MEASUREMENT_TIME: Duration = Duration::from_secs(30);
+/// The time limit of the measurement of a model.
+const MEASUREMENT_TIME: Duration = Duration::from_secs(30);
 /// The time limit for the command `model reference-answers`.
 const COMMAND_TIME: Duration = Duration::from_secs(300);
 /// If the user set a budget, the measurement has at most the budget divided by this. The default budget does not shorten it.
@@ -77,21 +76,19 @@ impl CostsFile {
     }
 }
 
-/// Records the costs of each model of the plan: the stored ones, or else those that the verifier measures now. Returns the time
-/// that this took.
+/// Records the costs of each model of the plan: the stored ones, or else those that the verifier measures now.
 pub(super) async fn add(
     plan: &Plan,
     journal: &mut Journal<'_>,
     launches: &mut Launches<'_>,
     requests: &Requests<'_>,
     budget_ends: Option<Instant>,
-) -> Result<Duration> {
-    let begun = Instant::now();
+) -> Result<()> {
     // A plan without cases is that of the command that stores answers. Its verifier is always named.
     let stores_only = plan.cases.is_empty();
     // A user who names a verifier wants its answers, not stored ones.
     if plan.verification != Verification::Usual && !stores_only {
-        return Ok(Duration::ZERO);
+        return Ok(());
     }
     let mut models: Vec<&Model> = Vec::new();
     for configuration in &plan.configurations {
@@ -144,7 +141,7 @@ pub(super) async fn add(
         }
         journal.take(Entry::DtypeCosts(costs))?;
     }
-    Ok(begun.elapsed())
+    Ok(())
 }
 
 fn unmeasured(model: &Model, reason: &str) -> DtypeCosts {

@@ -205,8 +205,7 @@ impl OutputChecks<'_, '_> {
         let time_limit = check_time.request_limit();
         match launched.continue_prompt(&held_out.prompt, held_out.max_new_tokens, time_limit).await {
             Ok(ids) => {
-                let dependent_prompts = self.find_dependent_prompts(launched).await;
-                let continued = Continued { configuration, launch, ids, dependent_prompts };
+                let continued = Continued { configuration, launch, ids };
                 Ok(self.journal.take(Entry::Continued(continued))?)
             }
             Err(cause) => self.record_no_answer(launched, check_time, "`generate`", cause, "").await,

@@ -28,8 +28,6 @@ pub enum Event {
     Loaded { label: String, load_ns: u64 },
     /// Before the output checks: the verifier measures by how much narrow dtypes change its answers.
     MeasuringDtypes { label: String, limit: Duration },
-    /// Before the output checks: the verifier searches for prompts whose next token depends on their first half.
-    FindingPrompts { label: String, limit: Duration },
     /// Before the first block: the output check of an engine begins, the first one with `number` 1.
     CheckingOutput { label: String, number: usize, of: usize },
     /// After the last block: the verifier checks the tokens of other engines.

@@ -9,7 +9,6 @@ mod blocking;
 mod case;
 mod checks;
 mod conversion;
-mod dependent_prompts;
 pub mod dtype_costs;
 mod held_out;
 mod journal;
@@ -123,8 +122,7 @@ async fn measure<'a>(
     let run = journal.record().header.id.clone();
     let mut launches = Launches::of(plan, &run, settings);
     let (launches, budget_ends) = (&mut launches, schedule.budget_ends());
-    let used = dtype_costs::add(plan, journal, launches, &requests, budget_ends).await?;
-    dependent_prompts::add_missing(plan, journal, launches, &mut requests, budget_ends, used).await?;
+    dtype_costs::add(plan, journal, launches, &requests, budget_ends).await?;
     let requests = &requests;
     OutputChecks { plan, journal, launches, requests, budget_ends }.check_held_out(schedule).await?;
     let other_processes = &mut other_processes;

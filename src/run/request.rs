@@ -9,7 +9,6 @@ use protocol::{Generate, Generated, HelloFacts, Output};
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
 use super::launch::{Launched, stage};
-use crate::plan::prompts::dependent::DependentPrompts;
 use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
@@ -45,14 +44,6 @@ impl<'a> Requests<'a> {
 
     pub fn prompts(&self, model: &str) -> Option<&Prompts> {
         self.prompts.get(model)
-    }
-
-    /// Adds prompts whose next token depends on their first half, for measured requests.
-    pub fn add_dependent_prompts(&mut self, model: &str, found: DependentPrompts) {
-        if let Some(prompts) = self.prompts.get_mut(model) {
-            let known = prompts.dependent_prompts().clone();
-            prompts.set_dependent_prompts(known.with(found));
-        }
     }
 
     /// Makes one request of a case. Gives the answer and the elapsed nanoseconds on the orchestrator's clock.
@@ -100,8 +91,7 @@ impl<'a> Requests<'a> {
         let must_read = kind == RequestKind::Measured && index == 0;
         let prompt_hash = prompts::hash_of_batch(&batch);
         let recipe_hash = self.recipe_hash(launched, &workload, key).filter(|hash| *hash != prompt_hash);
-        let next = self.prompts_of(launched).ok().and_then(|prompts| prompts.dependent(&workload, key));
-        let next = next.map(|prompt| prompt.next.clone());
+        let dependent = Prompts::is_dependent(&workload, key);
         let (peak_resident_bytes, held) = launched.read_memory(must_read).await?;
         let sample = Sample {
             // A launch without hello is recorded with its first answer.
@@ -112,7 +102,7 @@ impl<'a> Requests<'a> {
             repeat,
             prompt_hash,
             recipe_hash,
-            next,
+            dependent,
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
             iteration,

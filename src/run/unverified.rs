@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::plan::prompts::Prompts;
 use crate::plan::{Model, Role};
 use crate::record::{RunRecord, Sample};
 use stats::Random;
@@ -20,7 +21,8 @@ const MAX_POSITIONS_OF_LAST: usize = 3;
 /// The maximum number of further samples of each configuration. Of these, only the tokens that differ from the verifier's are
 /// counted.
 const MAX_FURTHER_SAMPLES: usize = 64;
-/// Outputs with fewer tokens are no further samples, because their prompts would take long and check few positions.
+/// Shorter outputs are no further samples, because their prompts would take long and check few positions. Outputs that depend on
+/// all of a long prompt are an exception: each shows whether the engine computed the whole prompt.
 const MIN_FURTHER_TOKENS: usize = 8;
 /// The number of positions that are chosen because their tokens are the least likely ones to the verifier.
 const LEAST_LIKELY_POSITIONS: usize = 3;
@@ -60,7 +62,7 @@ pub fn unverified_samples(
     by_group.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
 }
 
-/// Further samples, beside the chosen ones. Configurations take turns.
+/// Further samples, beside the chosen ones. Configurations take turns, and in each of them long outputs and long prompts do.
 pub fn further_samples(
     record: &RunRecord,
     model: &Model,
@@ -68,12 +70,22 @@ pub fn further_samples(
     chosen: &[UnverifiedSample],
 ) -> Vec<UnverifiedSample> {
     let chosen: BTreeSet<usize> = chosen.iter().map(|it| it.sample).collect();
-    let is_long = |it: &UnverifiedSample| {
+    let plan = &record.header.plan;
+    let has_long_output = |it: &UnverifiedSample| {
         greedy_ids(record, &record.samples[it.sample]).is_some_and(|ids| ids.len() >= MIN_FURTHER_TOKENS)
     };
-    let further = |all: Vec<UnverifiedSample>| {
-        let others = all.into_iter().filter(|it| !chosen.contains(&it.sample) && is_long(it));
-        others.take(MAX_FURTHER_SAMPLES).map(|it| UnverifiedSample { max_positions: 0, ..it }).collect()
+    let depends =
+        |it: &UnverifiedSample| Prompts::can_depend(&plan.cases[record.samples[it.sample].case].workload);
+    let further = |all: Vec<UnverifiedSample>| -> Vec<UnverifiedSample> {
+        let others = all.into_iter().filter(|it| !chosen.contains(&it.sample));
+        let others = others.map(|it| UnverifiedSample { max_positions: 0, ..it });
+        let (mut long_prompts, others): (Vec<_>, Vec<_>) = others.partition(depends);
+        let long_outputs: Vec<_> = others.into_iter().filter(has_long_output).collect();
+        // The order is the same for all configurations, so that one answer serves all that gave the same token.
+        Random::seeded(plan.seed).shuffle(&mut long_prompts);
+        let mut mixed = interleave(&[&long_outputs, &long_prompts]);
+        mixed.truncate(MAX_FURTHER_SAMPLES);
+        mixed
     };
     let lists: Vec<Vec<UnverifiedSample>> =
         all_unverified(record, model, verifier).into_values().map(further).collect();
@@ -125,13 +137,6 @@ pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32
     sequence.output_ids.as_deref().filter(|_| workload.is_greedy())
 }
 
-/// Whether the prompt has a stored next token that depends on its first half, and the engine gave another token.
-fn differs_from_stored_token(sample: &Sample) -> bool {
-    let ids = sample.iteration.sequences.first().and_then(|it| it.output_ids.as_deref());
-    let first = ids.and_then(<[u32]>::first);
-    sample.next.as_ref().is_some_and(|next| first.is_some_and(|id| *id != next.token))
-}
-
 /// Merges lists: the first sample of each list, then the second sample of each list, and so on.
 fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
     let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
@@ -139,7 +144,7 @@ fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
 }
 
 /// Groups of samples. A group has at most one sample of every workload, long outputs first. The first group has the last sample
-/// of each workload, or one with a differing answer to a dependent prompt; the next groups have random samples, from as many
+/// of each workload, or the last one with a dependent prompt; the next groups have random samples, from as many
 /// blocks as possible. So the check finds output that becomes wrong during the run. The other groups have the last sample of each
 /// workload in each block, the latest block first. So the check finds output that becomes wrong after some number of requests,
 /// which not every block may reach.
@@ -163,9 +168,8 @@ fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<
         }
     }
     let orders = cases.into_iter().map(|(_, mut unverified_samples)| {
-        // A differing answer to a dependent prompt comes first, because it shows that the engine reads only a part of each
-        // prompt. So this is found even if the time is short.
-        let dependent = unverified_samples.iter().rposition(|it| differs_from_stored_token(sample(it)));
+        // A dependent prompt comes first, because it shows whether the engine computes whole prompts even if the time is short.
+        let dependent = unverified_samples.iter().rposition(|it| sample(it).dependent);
         let last =
             dependent.map(|index| unverified_samples.remove(index)).or_else(|| unverified_samples.pop());
         // Every configuration has the same order, so that one answer serves all configurations with the same ids.

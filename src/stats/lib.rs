@@ -43,7 +43,7 @@ pub use obstacle::Obstacle;
 pub use phrase::{NO_DIFFERENCE, Phrase, noise, quality, size, times, times_with_bounds, worse};
 pub use random::Random;
 pub use ratio::{Blocks, NoRatio, Ratios, Rounds};
-pub use significance::mann_whitney;
+pub use significance::{binomial_tail, mann_whitney};
 pub use stopping::{Analysis, INTERIM_ANALYSES, Rule, StoppedBy};
 pub use summary::{Summary, geometric_mean, median, outliers, quantile};
 pub use verdict::{MetricKind, Severity, SeverityThresholds, Verdict};

@@ -33,6 +33,19 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     Some((2.0 * normal_above(z)).min(1.0))
 }
 
+/// The probability of at least this many successes in independent trials, each with this probability.
+pub fn binomial_tail(successes: usize, trials: usize, probability: f64) -> f64 {
+    let log_odds = probability.ln() - (-probability).ln_1p();
+    // The logarithm of the probability of `count` successes, from the one of `count - 1`.
+    let mut log_of_count = trials as f64 * (-probability).ln_1p();
+    let mut tail = if successes == 0 { log_of_count.exp() } else { 0.0 };
+    for count in 1..=trials {
+        log_of_count += ((trials - count + 1) as f64 / count as f64).ln() + log_odds;
+        tail += if count >= successes { log_of_count.exp() } else { 0.0 };
+    }
+    tail.min(1.0)
+}
+
 /// The mean of the ranks of all values that equal this value; the first rank is 1.
 fn midrank(sorted: &[f64], value: f64) -> f64 {
     let below = sorted.partition_point(|other| *other < value);
@@ -121,6 +134,17 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::golden::{assert_close, golden};
+
+    /// The expected values were computed with exact fractions.
+    #[test]
+    fn a_binomial_tail_is_the_sum_of_its_probabilities() {
+        let tails = [(0, 5), (5, 5), (3, 5), (6, 5)]
+            .map(|(successes, trials)| binomial_tail(successes, trials, 0.25));
+        for (tail, expected) in tails.into_iter().zip([1.0, 1.0 / 1024.0, 106.0 / 1024.0, 0.0]) {
+            assert!((tail - expected).abs() < 1e-12, "{tails:?}");
+        }
+        assert!((binomial_tail(7, 30, 0.02) / 1.778e-6 - 1.0).abs() < 0.1, "{}", binomial_tail(7, 30, 0.02));
+    }
 
     #[test]
     fn p_values_agree_with_scipy_exact_and_normal_with_and_without_ties() {

@@ -84,11 +84,12 @@ fn engine_that_always_loads(scratch: &Scratch, model: &Path) -> String {
 }
 
 /// The path of a program that starts an engine, but computes only a part of each prompt.
-fn engine_that_computes_a_part(scratch: &Scratch, engine: &str, part: &str) -> String {
+fn engine_that_computes_a_part(scratch: &Scratch, engine: &str, part: &str, kind: &str) -> String {
     let script = include_str!("computes-part.py")
         .replace("@ENGINE@", &binary(engine).to_string_lossy())
-        .replace("@PART@", part);
-    let path = scratch.join(part);
+        .replace("@PART@", part)
+        .replace("@KIND@", kind);
+    let path = scratch.join(if kind == "all" { part } else { kind });
     write_program(&path, &script);
     path.to_string_lossy().into_owned()
 }
@@ -170,13 +171,12 @@ fn an_engine_that_scores_in_bf16_and_generates_in_8_bits_is_wrong() {
     assert!(["exact", "agrees"].contains(&right["status"].as_str().unwrap()), "{right}");
 }
 
-/// The dependent prompts that are stored with the embedded model are enough to find these engines.
 #[test]
 fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_precision_are_not() {
     let (_slot, scratch) = (slot(), Scratch::new());
     ["lmrs", ENGINE].into_iter().for_each(assert_is_ready);
     let parts = ["half", "start-and-half", "last-200", "last-64"];
-    let partial = parts.map(|part| engine_that_computes_a_part(&scratch, "lmrs", part));
+    let partial = parts.map(|part| engine_that_computes_a_part(&scratch, "lmrs", part, "all"));
     let correct = ["lmrs", "lmrs:exact", "lmrs:q8_0", "lmrs:q4_0", ENGINE];
     let mut command = with_user_setup(scratch.orchestrate());
     command.env_remove("ORCHESTRATE_VERIFIER");
@@ -189,13 +189,28 @@ fn engines_that_compute_a_part_of_each_prompt_are_wrong_and_correct_ones_in_any_
     let outputs = report["outputs"].as_array().unwrap();
     for engine in parts.into_iter().chain(correct) {
         let output = outputs.iter().find(|it| it["engine"] == engine).unwrap();
-        let is_accused = output["reasons"].to_string().contains("depends on their first half: ");
+        let is_accused = output["reasons"].to_string().contains("it computes only a part of each prompt");
         assert_eq!(
             (is_accused, output["status"] == "wrong"),
             (parts.contains(&engine), parts.contains(&engine)),
             "{output}"
         );
     }
+}
+
+#[test]
+fn an_engine_that_computes_a_part_of_text_prompts_only_is_named_by_its_times() {
+    let (_slot, scratch) = (slot(), Scratch::new());
+    ["lmrs", ENGINE].into_iter().for_each(assert_is_ready);
+    let text = engine_that_computes_a_part(&scratch, "lmrs", "last-64", "text");
+    let mut command = with_user_setup(scratch.orchestrate());
+    command.args(["-e", &text, "-e", "lmrs", "-s", "ttft,prefill", "--prompt-tokens", "1024"]);
+    command.args(["--blocks", "5", "--no-setup", "--threads", "1", "--json", "-"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
+    let contradictions = report["contradictions"].as_array().unwrap();
+    let about: Vec<[&Value; 2]> = contradictions.iter().map(|it| [&it["engine"], &it["about"]]).collect();
+    assert_eq!(about, [["text", "prompt_tokens"]], "{}", report["warnings"]);
 }
 
 /// `scripts/accusation-rates` makes false claims on this wide copy and counts those that are found. A model with random weights

@@ -38,11 +38,6 @@ const OUTSIDE_IMPLS: &[(&str, &str, &str)] = &[
     ),
     ("run::measured_tokens", "OutputChecks", "the output checks after the last block are a separate subject"),
     ("run::held_out", "OutputChecks", "the output checks before the first block are a separate subject"),
-    (
-        "run::dependent_prompts",
-        "OutputChecks",
-        "the command that stores reference answers searches for these prompts in the launch of the checks",
-    ),
     ("run::checks", "Launched", "only output checks send these requests; measured requests do not use them"),
 ];
 

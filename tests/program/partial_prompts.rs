@@ -1,90 +1,99 @@
-//! Engines that compute only a part of each prompt. Runs find them by measured prompts whose next token depends on
-//! their first half.
-
-use std::process::Command;
+//! Engines that compute only a part of each prompt. Runs find them by measured prompts whose next token depends on their first
+//! half, and by the times of both kinds of prompts.
 
 use serde_json::Value;
 
-use crate::support::run::{Run, store_answers_of};
-use crate::support::{Scratch, copy_program, fake_engine, finish};
+use crate::support::run::Run;
+use crate::support::{Scratch, finish};
 
-/// A fake model whose next token does not depend on the random ids at the start of a prompt, as in a trained model.
-const MODEL: &str = "--ignored-ids 4";
+/// A fake model whose next token depends only on the last ids, as in a trained model, unless a prompt repeats a pattern.
+const MODEL: &str = "--ignored-ids 4 --looks-back 32";
+/// A prompt of 1,024 tokens takes 20 ms, and one of 64 tokens 2.3 ms.
+const TIMES: &str = "--first-token-ns 1000000 --per-prompt-token-ns 20000";
 const RIGHT: &str = "right";
-const PARTS: [&str; 4] = ["half", "start_and_half", "last_200", "last_64"];
 
-/// Adds the engine `right`, and an engine for each part.
-fn add_engines(scratch: &Scratch, command: &mut Command) {
-    command.arg("-e").arg(scratch.engine(RIGHT, MODEL));
-    for part in PARTS {
-        command.arg("-e").arg(scratch.engine(part, &format!("{MODEL} --computed-part {part}")));
+/// Runs the engine `right` and these, each with its name and its settings.
+fn run(scratch: &Scratch, engines: &[(&str, String)], options: &[&str]) -> Run {
+    let _ = std::fs::remove_dir_all(scratch.results());
+    let mut command = scratch.orchestrate();
+    for (name, settings) in [(RIGHT, String::new())].iter().chain(engines) {
+        command.arg("-e").arg(scratch.engine(name, &format!("{MODEL} {TIMES} {settings}")));
     }
+    command.arg("--verifier").arg(scratch.engine("verifier", MODEL));
+    command.args(["--json", "-"]).args(options).arg("--results").arg(scratch.results());
+    Run::of(scratch, finish(&mut command))
 }
 
-fn assert_only_partial_engines_are_wrong(run: &Run) {
-    for part in PARTS {
+/// The times to the first token of an engine's measured prompts of a workload.
+fn first_token_ns(run: &Run, label: &str) -> Vec<u64> {
+    let samples = run.record.samples_of(label).into_iter();
+    let time = |it: &Value| {
+        let iteration = &it["iteration"];
+        let first = iteration["sequences"][0]["token_ns"][0].as_u64().unwrap();
+        first - iteration["start_ns"].as_u64().unwrap()
+    };
+    samples.map(time).collect()
+}
+
+#[test]
+fn engines_that_compute_a_part_of_each_prompt_are_wrong() {
+    let parts = ["half", "start_and_half", "last_200", "last_64"];
+    let engines = parts.map(|part| (part, format!("--computed-part {part}")));
+    let run = run(&Scratch::new(), &engines, &["--blocks", "5"]);
+    for part in parts {
         assert_eq!(run.status(part), "wrong", "{part}: {}", run.report["outputs"]);
         let reasons = run.status_reasons(part).concat();
-        let expected = "depends on their first half: ";
-        assert!(reasons.contains(expected) && reasons.contains("are those to a shorter prompt"), "{reasons}");
+        assert!(
+            reasons.contains("it computes only a part of each prompt, or computes long prompts wrong: "),
+            "{reasons}"
+        );
     }
-    assert_ne!(run.status(RIGHT), "wrong", "{}", run.report["outputs"]);
-    let dependent = run.record.samples_of(RIGHT).into_iter().filter(|it| !it["next"].is_null());
-    let answers: Vec<(&Value, &Value)> = dependent
-        .map(|it| (&it["next"]["token"], &it["iteration"]["sequences"][0]["output_ids"][0]))
-        .collect();
-    assert!(answers.len() > 10 && answers.iter().all(|(next, answer)| next == answer), "{answers:?}");
+    assert_eq!((run.status(RIGHT), run.contradictions_of(RIGHT)), ("exact", Vec::new()));
+    let samples = run.record.samples_of(RIGHT);
+    let dependent = samples.iter().filter(|it| it["dependent"] == true).count();
+    let long = samples
+        .iter()
+        .filter(|it| it["iteration"]["sequences"][0]["output_ids"].as_array().unwrap().len() == 1);
+    assert!(dependent * 5 > long.count(), "{dependent}");
 }
 
 #[test]
-fn stored_dependent_prompts_find_engines_that_compute_a_part_of_each_prompt() {
-    let scratch = Scratch::new();
-    let stored = store_answers_of(&scratch, MODEL, &["--force"]).exits_with(0);
-    for tokens in [128, 512, 1024] {
-        let line = format!("{tokens} tokens: the next token depends on the first half of 8 prompts\n");
-        assert!(stored.stdout.contains(&line), "{}", stored.stdout);
-    }
-    let mut command = scratch.orchestrate();
-    // No verifier can run here, so the prompts must come from the stored file.
-    command.env_remove("ORCHESTRATE_VERIFIER").arg("-m").arg(scratch.join("model"));
-    add_engines(&scratch, &mut command);
-    command.args(["--blocks", "5", "--json", "-"]).arg("--results").arg(scratch.results());
-    assert_only_partial_engines_are_wrong(&Run::of(&scratch, finish(&mut command)));
-}
-
-#[test]
-fn the_verifier_finds_dependent_prompts_once_for_each_model_and_stores_them() {
-    let scratch = Scratch::outside_checkout();
-    let sage = r#"
-    about = "verifies"
-    binary = "sage-engine"
-    reference = true
-    [presets.default]
-    about = "the only one"
-    options = { ignored_ids = 4 }
-    "#;
-    scratch.write_tree(&[("sage", sage)]);
-    let programs = scratch.join("target/release");
-    std::fs::create_dir_all(&programs).unwrap();
-    copy_program(fake_engine(), &programs.join("sage-engine"));
-    store_answers_of(&scratch, MODEL, &["--force"]).exits_with(0);
-    let model = scratch.join("model");
-    std::fs::remove_file(model.join("dependent-prompts.json")).unwrap();
-    let run = |options: &[&str]| {
-        let _ = std::fs::remove_dir_all(scratch.results());
-        let mut command = scratch.orchestrate_without_checkout();
-        command.env_remove("ORCHESTRATE_VERIFIER").arg("-m").arg(&model).args(["-s", "ttft,prefill"]);
-        add_engines(&scratch, &mut command);
-        command.args(["--blocks", "2", "--json", "-"]).args(options).arg("--results").arg(scratch.results());
-        Run::of(&scratch, finish(&mut command))
+fn engines_that_compute_a_part_of_one_kind_of_prompts_are_found() {
+    let engines =
+        ["text", "patterns"].map(|kind| (kind, format!("--computed-part last_64 --partial-prompts {kind}")));
+    let run = run(&Scratch::new(), &engines, &["--blocks", "5", "-s", "ttft,prefill"]);
+    // After text, the tokens are right. Only the times show that the engine computes less.
+    assert_ne!(run.status("text"), "wrong", "{}", run.report["outputs"]);
+    let assert_named = |name: &str, words: &str| {
+        let [contradiction] = &run.contradictions_of(name)[..] else { panic!("{}", run.report["warnings"]) };
+        assert!(contradiction.contains(words), "{contradiction}");
     };
-    let found = "finding prompts with sage (verifier), to check whether engines compute whole prompts";
-    let first = run(&[]);
-    first.outcome.assert_stderr(&[found]);
-    assert_only_partial_engines_are_wrong(&first);
-    let stored = std::fs::read_dir(scratch.join("home/dependent-prompts")).unwrap().count();
-    assert_eq!(stored, 1);
-    let second = run(&[]);
-    assert!(!second.outcome.stderr.contains(found), "{}", second.outcome.stderr);
-    assert_only_partial_engines_are_wrong(&second);
+    assert_named("text", "but answers prompts of text ");
+    assert_named("patterns", "but answers prompts of a repeated pattern ");
+    assert_eq!(run.status("patterns"), "wrong");
+    assert_eq!(run.contradictions_of(RIGHT), Vec::<&str>::new());
+}
+
+#[test]
+fn answers_that_an_engine_kept_by_all_ids_but_the_first_fit_few_prompts_of_a_new_run() {
+    let scratch = Scratch::new();
+    let folder = scratch.join("answers");
+    std::fs::create_dir(&folder).unwrap();
+    let keeps = format!("--answers-folder '{}' --answers-ignore-ids 5", folder.display());
+    let engines = [("keeps", keeps)];
+    let options = ["--blocks", "3", "-s", "ttft,prefill", "--prompt-tokens", "512"];
+    let computed_ns = 1_000_000 + 512 * 20_000;
+    let kept_and_all = |run: &Run| {
+        let times = first_token_ns(run, "keeps");
+        (times.iter().filter(|ns| **ns < computed_ns).count(), times.len())
+    };
+    for _ in 0..3 {
+        let (kept, all) = kept_and_all(&run(&scratch, &engines, &options));
+        // Two windows of the text may begin at the same place.
+        assert!(kept * 5 < all, "{kept} of {all}");
+    }
+    let same_nonce = ["--nonce", "5"].into_iter().chain(options).collect::<Vec<_>>();
+    run(&scratch, &engines, &same_nonce);
+    let (kept, all) = kept_and_all(&run(&scratch, &engines, &same_nonce));
+    assert_eq!(kept, all);
 }

@@ -29,7 +29,7 @@ fn unpack_embedded() -> Result<PathBuf> {
 }
 
 #[cfg(feature = "embedded")]
-const FILES: [(&str, &[u8]); 9] = [
+const FILES: [(&str, &[u8]); 8] = [
     ("config.json", include_bytes!("../../embedded/config.json")),
     ("generation_config.json", include_bytes!("../../embedded/generation_config.json")),
     ("tokenizer.json", include_bytes!("../../embedded/tokenizer.json")),
@@ -37,7 +37,6 @@ const FILES: [(&str, &[u8]); 9] = [
     ("model.safetensors", include_bytes!("../../embedded/model.safetensors")),
     ("heldout.txt", include_bytes!("../../embedded/heldout.txt")),
     ("reference-answers.json", include_bytes!("../../embedded/reference-answers.json")),
-    ("dependent-prompts.json", include_bytes!("../../embedded/dependent-prompts.json")),
     ("dtype-costs.json", include_bytes!("../../embedded/dtype-costs.json")),
 ];
 

@@ -2,13 +2,13 @@
 //! verifier's log-probability of its own token minus that of the engine's token. A difference at a near tie is no error. A token
 //! that the verifier finds unlikely is an error, even if the engine's scores are good.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::tokens::{SampleKey, Text, blocks};
 use super::verifier::Verifier;
-use crate::record::{ReferenceToken, RunRecord};
+use crate::record::{ReferenceToken, RunRecord, Sample};
 
 /// The gaps of an engine's tokens, in nats: by how much the verifier's tokens are more likely.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,6 +28,9 @@ pub struct Gaps {
     pub worst_tail: Option<Tail>,
     #[serde(skip)]
     gaps: BTreeMap<(SampleKey, u32), f64>,
+    /// The cases with checked tokens.
+    #[serde(skip)]
+    cases: BTreeSet<usize>,
 }
 
 /// The checked positions of one sample from the first notable gap on.
@@ -43,40 +46,54 @@ pub struct Tail {
 }
 
 impl Gaps {
-    /// Only answers of this verifier count; `notable` is the smallest gap that is worth reporting, in nats.
-    pub fn of(record: &RunRecord, configuration: usize, verifier: &Verifier, notable: f64) -> Option<Self> {
+    /// Only answers of this verifier count, and only those about samples for which `counts` is true. `notable` is the smallest gap
+    /// that is worth reporting, in nats.
+    pub fn of(
+        record: &RunRecord,
+        configuration: usize,
+        verifier: &Verifier,
+        notable: f64,
+        counts: impl Fn(&Sample) -> bool,
+    ) -> Option<Self> {
         let plan = &record.header.plan;
         let verifier = verifier.configuration?;
         let is_about = |it: &&ReferenceToken| {
             it.verifier == verifier && plan.cases[it.case].configuration == configuration
         };
-        let (mut gaps, mut differing) = (BTreeMap::new(), Vec::new());
+        let left_out: BTreeSet<SampleKey> =
+            record.measured().filter(|it| !counts(it)).map(|it| (it.launch, it.case, it.index)).collect();
+        let (mut gaps, mut differing, mut cases) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
         for answer in record.reference_tokens.iter().filter(is_about) {
             let Some(gap) = gap(answer) else { continue };
+            cases.insert(answer.case);
+            if left_out.contains(&(answer.launch, answer.case, answer.index)) {
+                continue;
+            }
             if answer.verifier_token != answer.engine_token {
                 differing.push(answer.position as usize);
             }
             let sample = (answer.launch, answer.case, answer.index);
             gaps.insert((sample, answer.position), gap);
         }
-        if gaps.is_empty() {
+        if cases.is_empty() {
             return None;
         }
         let positions = gaps.len();
         Some(Self {
             positions,
             differing: differing.len(),
-            mean: gaps.values().sum::<f64>() / positions as f64,
+            mean: gaps.values().sum::<f64>() / positions.max(1) as f64,
             worst: gaps.values().copied().fold(0.0, f64::max),
             first: differing.into_iter().min(),
             worst_tail: worst_tail(record, &gaps, notable),
             gaps,
+            cases,
         })
     }
 
     /// Whether the verifier checked some tokens of this case.
     pub fn is_about(&self, case: usize) -> bool {
-        self.gaps.keys().any(|((_, checked_case, _), _)| *checked_case == case)
+        self.cases.contains(&case)
     }
 
     /// The gap of a token, if the verifier checked the token.
@@ -87,7 +104,7 @@ impl Gaps {
 
 /// The gap of one answer: 0 for equal tokens, infinite for an impossible token. `None` for different tokens without the
 /// log-probability of the verifier's own token.
-fn gap(answer: &ReferenceToken) -> Option<f64> {
+pub fn gap(answer: &ReferenceToken) -> Option<f64> {
     if answer.verifier_token == answer.engine_token {
         return Some(0.0);
     }

@@ -11,7 +11,7 @@ use super::status::{Agreement, Status, no_checks, two_digits};
 use super::token_loss::TokenLoss;
 use super::tokens::wrong_counts;
 use super::verifier::{Against, Verifier};
-use crate::record::RunRecord;
+use crate::record::{RunRecord, Sample};
 use crate::text::with_commas;
 
 /// The largest gap of a token that rounding changes, as a multiple of the largest difference of a log-probability. Both tokens of
@@ -45,10 +45,8 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     if no_checks(record).is_some() {
         return agreement;
     }
-    agreement.early_text = EarlyText::of(record, configuration, precision.bounds().worst_gap);
-    let early_text = agreement.early_text.iter().flat_map(|it| it.wrong.clone());
     // These errors are found without a verifier in this run.
-    let errors: Vec<String> = early_text.chain(wrong_counts(record, configuration)).collect();
+    let errors: Vec<String> = wrong_counts(record, configuration);
     let verifier = match Verifier::of(record, configuration) {
         Ok(verifier) => verifier,
         Err(_) if !errors.is_empty() => {
@@ -69,13 +67,17 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         scored.filter_map(|it| Some((it.sequence, verifier.logprobs(it.sequence)?, it.logprobs.as_slice())));
     agreement.scores = Scores::of(texts);
     agreement.greedy = Greedy::of(record, configuration, &verifier);
-    agreement.gaps = Gaps::of(record, configuration, &verifier, bounds.gap);
+    // After dependent prompts, rounding to few bits makes some tokens unlikely. So there only the number of such tokens counts.
+    let counts = |it: &Sample| !it.dependent || precision < Precision::Bits6;
+    agreement.gaps = Gaps::of(record, configuration, &verifier, bounds.gap, counts);
     let (greedy, cost) = (agreement.greedy.as_ref(), agreement.cost.as_ref());
     agreement.token_loss = TokenLoss::of(record, configuration, &verifier, greedy, cost);
+    agreement.early_text = EarlyText::of(record, configuration, &verifier, &precision.bounds());
     agreement.against = verifier.against.clone();
     let results = Results { agreement: &agreement, bounds, verifier: verifier_name(&verifier.against) };
     let Differences { wrong, unchecked, tie } = results.differences();
-    let wrong_tokens = results.wrong_tokens().into_iter().chain(results.wrong_loss());
+    let wrong_tokens = [results.wrong_early_text(), results.wrong_tokens(), results.wrong_loss()];
+    let wrong_tokens = wrong_tokens.into_iter().flatten();
     let wrong = results.wrong_scores().into_iter().chain(wrong_tokens).chain(wrong);
     let wrong: Vec<String> = wrong.chain(errors).collect();
     let missing = missing(record, configuration, &verifier, &agreement);
@@ -180,6 +182,22 @@ impl Results<'_> {
             two_digits(loss.nats),
             cost.dtypes,
             two_digits(bound)
+        ))
+    }
+
+    /// The reason why the tokens after dependent prompts are those of an engine that computes a part of each prompt.
+    fn wrong_early_text(&self) -> Option<String> {
+        let early_text = self.agreement.early_text.as_ref().filter(|it| it.is_wrong())?;
+        let precision = self.agreement.precision;
+        Some(format!(
+            "it computes only a part of each prompt, or computes long prompts wrong: {} of its {} tokens after prompts whose \
+             first half decides the next token are less likely than those of {} by more than {} nats; rounding to {} explains \
+             few such tokens",
+            with_commas(early_text.unlikely),
+            with_commas(early_text.answers),
+            self.verifier_of_this_run(),
+            two_digits(precision.bounds().gap),
+            precision.name()
         ))
     }
 

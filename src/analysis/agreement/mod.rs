@@ -24,7 +24,6 @@ mod verifier;
 use crate::plan::Role;
 use crate::record::RunRecord;
 
-pub use early_text::EarlyText;
 pub use prediction::Prediction;
 pub use scores::Scores;
 pub use status::{Agreement, NO_VERIFIER_HINT, NoChecks, Status, UNVERIFIABLE_HINT, no_checks, two_digits};

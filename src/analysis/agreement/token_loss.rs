@@ -49,8 +49,13 @@ impl TokenLoss {
     ) -> Option<Self> {
         let plan = &record.header.plan;
         let verifier = verifier.configuration?;
+        // After dependent prompts, rounding loses more than on text, for which costs are measured.
+        let dependent: BTreeSet<SampleKey> =
+            record.measured().filter(|it| it.dependent).map(|it| (it.launch, it.case, it.index)).collect();
         let is_about = |it: &&CheckedOutput| {
-            it.verifier == verifier && plan.cases[it.case].configuration == configuration
+            it.verifier == verifier
+                && plan.cases[it.case].configuration == configuration
+                && !dependent.contains(&(it.launch, it.case, it.index))
         };
         let mut checked: BTreeMap<SampleKey, &CheckedOutput> = BTreeMap::new();
         for output in record.checked_outputs.iter().filter(is_about) {
@@ -91,7 +96,7 @@ impl TokenLoss {
 
 /// By how many nats the engine's token is less likely than the verifier's. Infinite for an impossible token; `None` if a
 /// log-probability of the verifier is not a number.
-fn gap(token: &DifferingToken) -> Option<f64> {
+pub fn gap(token: &DifferingToken) -> Option<f64> {
     let engine = token.engine_logprob.unwrap_or(f64::NEG_INFINITY);
     Some((token.verifier_logprob - engine).max(0.0)).filter(|gap| !gap.is_nan())
 }

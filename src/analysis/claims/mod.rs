@@ -8,6 +8,7 @@ mod cache;
 mod clock;
 mod dtype;
 mod eos;
+mod prompt_tokens;
 mod rates;
 mod subject;
 mod threads;
@@ -31,6 +32,7 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
         rates::contradictions,
         threads::contradictions,
         cache::contradictions,
+        prompt_tokens::contradictions,
         eos::contradictions,
         clock::contradictions,
     ];

@@ -37,6 +37,8 @@ pub enum About {
     Dtype,
     Threads,
     PrefixCache,
+    /// The number of tokens of each prompt that the engine computed.
+    PromptTokens,
     Eos,
     /// The times that the engine reports.
     Clock,
@@ -49,6 +51,7 @@ impl About {
             Self::Dtype => "the dtype",
             Self::Threads => "the threads",
             Self::PrefixCache => "the prefix cache",
+            Self::PromptTokens => "the prompt tokens",
             Self::Eos => "EOS",
             Self::Clock => "its clock",
         }

@@ -1,8 +1,9 @@
 //! All claims of two correct engines hold. Each test then changes the facts or the samples of `beacon`. The
-//! modules `clocks` and `clock_rates` test the checks of clocks.
+//! modules `clocks` and `clock_rates` test the checks of clocks, and `prompt_tokens` the comparison of prompts.
 
 mod clock_rates;
 mod clocks;
+mod prompt_tokens;
 
 use protocol::{Capabilities, Facts, IgnoreEos};
 
@@ -452,8 +453,7 @@ fn an_engine_that_gives_another_token_wherever_the_verifier_gives_eos_is_reporte
 fn the_continuation_of_held_out_text_counts_as_a_position_with_eos() {
     let mut record = with_eos(1, |_| 5);
     let ids = |last: u32| [vec![7; 20], vec![last]].concat();
-    record.continued =
-        vec![Continued { configuration: BEACON_INDEX, launch: 1, ids: ids(9), dependent_prompts: None }];
+    record.continued = vec![Continued { configuration: BEACON_INDEX, launch: 1, ids: ids(9) }];
     assert_eq!(contradictions_of(&record), []);
     record.reference_answers =
         vec![ReferenceAnswers { model: "/m".into(), continued: ids(2), ..ReferenceAnswers::default() }];

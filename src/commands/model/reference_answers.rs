@@ -1,7 +1,6 @@
 //! `orchestrate model reference-answers`: runs the output checks on the verifier, and stores its answers beside the
 //! model.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -12,13 +11,11 @@ use crate::cli::exit_code::INTERRUPTED;
 use crate::commands::experiment::{self, MeasuredRun};
 use crate::commands::output;
 use crate::engines::registry::Registry;
-use crate::plan::prompts::dependent::{DependentPrompts, FILE_NAME};
 use crate::plan::{Plan, VERIFIER_DTYPE, models};
 use crate::record::End;
 use crate::run::dtype_costs::{self, CostsFile};
 use crate::run::reference_answers;
 use crate::shell::Usage;
-use crate::text::plural;
 
 #[derive(Debug, Args)]
 pub struct ReferenceAnswersArgs {
@@ -67,11 +64,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let measured_model = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
     let answers = reference_answers::from_record(record, measured_model)?;
     output::replace(reference_answers::text(&answers)?.as_bytes(), &path)?;
-    let found = record.continued.first().and_then(|it| it.dependent_prompts.clone());
-    let prompts = DependentPrompts { identity: measured_model.identity.clone(), ..found.unwrap_or_default() };
-    let prompts_path = path.with_file_name(FILE_NAME);
-    output::replace(prompts.text()?.as_bytes(), &prompts_path)?;
-    let mut paths = format!("{}\n{}\n", path.display(), prompts_path.display());
+    let mut paths = format!("{}\n", path.display());
     let held_out = record.held_out.iter().find(|it| it.model == measured_model.path);
     if let Some((costs, held_out)) = record.dtype_costs.first().zip(held_out) {
         let costs_path = path.with_file_name(dtype_costs::FILE_NAME);
@@ -79,18 +72,5 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         output::replace(file.text()?.as_bytes(), &costs_path)?;
         paths.push_str(&format!("{}\n", costs_path.display()));
     }
-    output::succeed(format!("{paths}{}", counts(&prompts)))
-}
-
-/// A line for each length of prompt.
-fn counts(file: &DependentPrompts) -> String {
-    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
-    file.prompts.iter().for_each(|it| *counts.entry(it.tokens).or_default() += 1);
-    if counts.is_empty() {
-        return "no prompt was found whose next token depends on its first half\n".into();
-    }
-    let line = |(tokens, count)| {
-        format!("{tokens} tokens: the next token depends on the first half of {}\n", plural(count, "prompt"))
-    };
-    counts.into_iter().map(line).collect()
+    output::succeed(paths)
 }

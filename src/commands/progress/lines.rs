@@ -192,14 +192,6 @@ impl State {
                 );
                 add(ShownIn::Block, self.status.clone());
             }
-            Event::FindingPrompts { label, limit } => {
-                let limit = limit.as_secs();
-                self.status = format!(
-                    "finding prompts with {label}, to check whether engines compute whole prompts (at most {limit} s, once for \
-                     each model)"
-                );
-                add(ShownIn::Block, self.status.clone());
-            }
             Event::CheckingOutput { label, number, of } => {
                 self.status = format!("output check {number} of {of} · {label}");
                 let shown_in = if *number == 1 { ShownIn::Block } else { ShownIn::Step };

@@ -2,7 +2,7 @@
 
 use super::context::{Context, Part};
 use crate::analysis::agreement::bounds::{AGREES, EXACT, Precision};
-use crate::analysis::agreement::{Against, Agreement, EarlyText, NoChecks, Status, two_digits};
+use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, two_digits};
 use crate::plan::Verification;
 use crate::plan::prompts::Prompts;
 use crate::text::{line, plural, with_commas};
@@ -184,23 +184,24 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
 /// The answers that show whether the engine computed all of each prompt.
 fn early_text(context: &Context, part: &mut Part, configuration: usize, agreement: &Agreement) {
     let plan = &context.data.plan;
-    if let Some(EarlyText { answers, differing, .. }) = &agreement.early_text {
-        let answers = plural(with_commas(*answers), "measured prompt");
-        let differing = with_commas(*differing);
+    if let Some(early_text) = &agreement.early_text {
+        let answers = plural(with_commas(early_text.answers), "measured prompt");
         part.say(format!(
-            "The next token after {answers} depends on the first half of the prompt: {differing} of its answers differ from the \
-             verifier's."
+            "The next token after {answers} can depend on the first half of the prompt: {} of its answers differ from the \
+             verifier's, and are less likely by {} nats (mean).",
+            with_commas(early_text.differing),
+            two_digits(early_text.mean())
         ));
         return;
     }
     let can_depend =
         plan.cases_of(configuration).into_iter().any(|it| Prompts::can_depend(&plan.cases[it].workload));
-    if can_depend && plan.verification == Verification::Usual {
-        part.say(format!(
-            "It is unknown whether it computes all of each prompt. It takes text, or no known prompt has a next token that \
-             depends on the first half and is certain enough for {}.",
-            agreement.precision.name()
-        ));
+    let is_verifier = agreement.against == Against::Itself;
+    if can_depend && plan.verification != Verification::Off && !is_verifier {
+        part.say(
+            "It is unknown whether it computes all of each prompt: the verifier checked no token after a prompt whose first \
+             half decides the next token.",
+        );
     }
 }
 

@@ -1,6 +1,5 @@
 use super::*;
 use crate::plan::Verification;
-use crate::plan::prompts::dependent::NextToken;
 use crate::record::specimen::{planned, selection, timed};
 
 /// Three blocks of two rounds of four workloads for each engine. `ids` gives the output of a configuration in a block.
@@ -86,20 +85,34 @@ fn the_last_sample_of_each_workload_is_checked_first() {
 }
 
 #[test]
-fn a_differing_answer_to_a_dependent_prompt_is_checked_first() {
+fn the_last_dependent_prompt_of_each_workload_is_checked_first() {
     let mut record = record(&["a"], |_, _| vec![5]);
     let case = record.samples.last().unwrap().case;
-    // The stored tokens of two samples, of which the second is the engine's.
-    for (index, token) in [(0, 6), (1, 5)] {
-        let next = NextToken { token, ..NextToken::default() };
-        let is_chosen = |it: &&mut Sample| (it.case, it.launch, it.index) == (case, 1, index);
-        record.samples.iter_mut().find(is_chosen).unwrap().next = Some(next);
+    for (launch, index) in [(0, 1), (1, 0)] {
+        let is_chosen = |it: &&mut Sample| (it.case, it.launch, it.index) == (case, launch, index);
+        record.samples.iter_mut().find(is_chosen).unwrap().dependent = true;
     }
     let samples = unverified_samples(&record, &model(&record), None);
     let of_case: Vec<&Sample> =
         samples.iter().map(|it| &record.samples[it.sample]).filter(|it| it.case == case).collect();
     assert_eq!((of_case[0].launch, of_case[0].index), (1, 0));
     assert!(of_case.iter().any(|it| (it.launch, it.index) == (2, 1)), "the last one is checked too");
+}
+
+#[test]
+fn further_samples_are_long_outputs_and_long_prompts_in_turn() {
+    let record = record(&["a", "b"], |_, _| vec![5; 8]);
+    let chosen = unverified_samples(&record, &model(&record), None);
+    let further = further_samples(&record, &model(&record), None, &chosen);
+    let plan = &record.header.plan;
+    let of = |configuration: usize| -> Vec<&crate::plan::Workload> {
+        let of_configuration = further.iter().filter(|it| it.configuration == configuration);
+        of_configuration.map(|it| &plan.cases[record.samples[it.sample].case].workload).collect()
+    };
+    let depends: Vec<bool> = of(0).into_iter().map(Prompts::can_depend).collect();
+    assert_eq!(depends[..4], [false, true, false, true], "{depends:?}");
+    assert!(of(0).iter().map(|it| &it.label).eq(of(1).iter().map(|it| &it.label)));
+    assert!(further.iter().all(|it| it.is_further() && !chosen.contains(it)));
 }
 
 #[test]

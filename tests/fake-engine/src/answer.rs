@@ -114,8 +114,9 @@ pub fn output_ids(
     };
     let wrong_from = script.value("wrong_from").as_u64().unwrap_or(u64::MAX);
     let mut state = state_after(script, salt, prompt);
+    let mut all_ids = prompt.to_vec();
     let mut id = |position: u64| {
-        let likeliest = greedy(script, Work::Generate, state, vocabulary);
+        let likeliest = greedy(script, Work::Generate, seen(script, state, &all_ids), vocabulary);
         let id = match script.value("token_ids").get(position as usize).and_then(Value::as_u64) {
             _ if eos_position == Some(position) => EOS,
             Some(id) => id,
@@ -123,6 +124,7 @@ pub fn output_ids(
             None => likeliest,
         };
         state = mix(state ^ id);
+        all_ids.push(id);
         id
     };
     let mut ids: Vec<u64> = (0..max_new_tokens).map(&mut id).collect();
@@ -202,10 +204,11 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     let mut state = state_after(script, 0, &ids[..ids.len().min(1)]);
     let mut logprobs: Vec<f64> = Vec::new();
     for (index, &id) in ids.iter().enumerate().skip(1) {
-        let likely = if id == likeliest(state, vocabulary) {
-            Some(likeliest_logprob(script, state))
+        let before = seen(script, state, &ids[..index]);
+        let likely = if id == likeliest(before, vocabulary) {
+            Some(likeliest_logprob(script, before))
         } else {
-            let gap = rounding::gap(script, state).filter(|_| id == second(state, vocabulary));
+            let gap = rounding::gap(script, before).filter(|_| id == second(before, vocabulary));
             gap.map(|gap| NEAR_TIE_LOGPROB - gap)
         };
         state = next_state(script, state, index, id);
@@ -227,7 +230,7 @@ pub fn most_likely(script: &Script, ids: &[u64]) -> (Vec<u64>, Vec<f64>) {
     let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
     let states = ids.iter().enumerate().scan(mix(0), |state, (index, &id)| {
         *state = next_state(script, *state, index, id);
-        Some(*state)
+        Some(seen(script, *state, &ids[..=index]))
     });
     let states = states.take(ids.len().saturating_sub(1));
     let likeliest =
@@ -239,6 +242,22 @@ pub fn most_likely(script: &Script, ids: &[u64]) -> (Vec<u64>, Vec<f64>) {
 /// settings agree.
 fn state_after(script: &Script, salt: u64, ids: &[u64]) -> u64 {
     ids.iter().enumerate().fold(mix(salt), |state, (index, &id)| next_state(script, state, index, id))
+}
+
+/// The state on which the next id depends, from the state after all of these ids. On text, a model with `looks_back` uses only the
+/// last ids.
+fn seen(script: &Script, state: u64, ids: &[u64]) -> u64 {
+    match script.count("looks_back") as usize {
+        0 => state,
+        _ if repeats_an_id(ids) => state,
+        last => ids[ids.len().saturating_sub(last)..].iter().fold(mix(1), |state, id| mix(state ^ id)),
+    }
+}
+
+/// Whether one id is repeated behind the middle of these ids. Text has no such place.
+pub fn repeats_an_id(ids: &[u64]) -> bool {
+    let middle = ids.len() * 9 / 16;
+    ids.len() >= 32 && ids[middle..middle + 3].iter().all(|id| *id == ids[middle])
 }
 
 fn next_state(script: &Script, state: u64, index: usize, id: u64) -> u64 {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use crate::answer::repeats_an_id;
 use crate::fault::has;
 use crate::script::Script;
 
@@ -53,6 +54,14 @@ pub fn factor_of_repeated_prompts(script: &Script, prompts: &[Vec<u64>]) -> f64 
 
 /// The part of a prompt that the engine computes in place of all of it.
 pub fn computed_part(script: &Script, prompt: &[u64]) -> Vec<u64> {
+    let computes_all = match script.text("partial_prompts") {
+        "text" => repeats_an_id(prompt),
+        "patterns" => !repeats_an_id(prompt),
+        _ => false,
+    };
+    if computes_all {
+        return prompt.to_vec();
+    }
     let last = |ids: usize| prompt[prompt.len().saturating_sub(ids)..].to_vec();
     match script.text("computed_part") {
         "half" => last(prompt.len() / 2),

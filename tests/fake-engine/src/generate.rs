@@ -171,12 +171,12 @@ pub fn answer(context: &Context, request: &Generate) -> String {
 fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, now_ns: &mut u64) -> Value {
     let script = context.script;
     let salt = request.salt + if has(script, "nondeterministic") { context.number << 32 } else { 0 };
+    let computed: Vec<Vec<u64>> =
+        request.prompts.iter().map(|prompt| false_report::computed_part(script, prompt)).collect();
     let compute = || -> Vec<Vec<u64>> {
         let (max_new_tokens, ignore_eos) = (request.max_new_tokens, request.ignore_eos);
-        (request.prompts.iter())
-            .map(|prompt| false_report::computed_part(script, prompt))
-            .map(|prompt| answer::output_ids(script, &prompt, max_new_tokens, ignore_eos, salt))
-            .collect()
+        let output = |prompt: &Vec<u64>| answer::output_ids(script, prompt, max_new_tokens, ignore_eos, salt);
+        computed.iter().map(output).collect()
     };
     let settings = [request.max_new_tokens, u64::from(request.ignore_eos), salt];
     let Answers { mut outputs, factor: factor_of_kept } =
@@ -187,7 +187,7 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     let factor = factor * factor_of_kept * false_report::factor_of_repeated_prompts(script, &request.prompts);
     let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;
-    let longest_prompt = request.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let longest_prompt = computed.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let scaled = |ns: u64| (ns as f64 * factor).round() as u64;
     let prefill_ns = script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
     let first_ns = start_ns + scaled(prefill_ns);

@@ -28,7 +28,9 @@ pub fn read_or_compute(
     if folder.is_empty() {
         return Answers { outputs: compute(), factor: 1.0 };
     }
-    let numbers = prompts.iter().flat_map(|ids| ids.iter().copied().chain([u64::MAX])).chain(settings);
+    let first = script.count("answers_ignore_ids") as usize;
+    let ids = prompts.iter().flat_map(|ids| ids.iter().skip(first).copied().chain([u64::MAX]));
+    let numbers = ids.chain(settings);
     let key = numbers.fold(0, |state, number| mix(state ^ number));
     let path = PathBuf::from(folder).join(format!("{key:016x}.json"));
     let run = std::env::var("ORCHESTRATE_RUN").unwrap_or_default();

@@ -16,6 +16,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "the folder of stored answers: an answer of an earlier run takes a thousandth of the time",
     ),
     (
+        "answers_ignore_ids",
+        "0",
+        "the number of ids at the start of a prompt that may differ where a stored answer is given",
+    ),
+    (
         "amount",
         "200000",
         "lines of a flood, bytes of `fills_folder`; bytes of `huge_line` are 100 times as many",
@@ -68,6 +73,16 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "computed_part",
         "\"\"",
         "the part of a prompt that `generate` computes: `half` (the last one), `start_and_half`, `last_200`, `last_64`; empty: all",
+    ),
+    (
+        "partial_prompts",
+        "\"\"",
+        "the prompts of which `generate` computes a part: `text`, `patterns` (with one id repeated); empty: all",
+    ),
+    (
+        "looks_back",
+        "0",
+        "the number of last ids on which the next id depends, unless the prompt repeats an id; 0: all ids",
     ),
     ("token_ids", "null", "an array: the output ids, instead of computed ids"),
     ("wrong_sequence", "null", "the sequence of a batch, counted from 0, whose ids are wrong"),
