@@ -18,6 +18,8 @@ const MAX_POSITIONS: usize = 8;
 /// that becomes wrong late in a launch. Three positions are enough, because such output is wrong from its first token on or at
 /// its least likely ones.
 const MAX_POSITIONS_OF_LAST: usize = 3;
+/// The maximum number of samples of each workload with a dependent prompt that are checked beside these.
+const MAX_DEPENDENT: usize = 8;
 /// The maximum number of further samples of each configuration. Of these, only the tokens that differ from the verifier's are
 /// counted.
 const MAX_FURTHER_SAMPLES: usize = 64;
@@ -145,9 +147,9 @@ fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
 
 /// Groups of samples. A group has at most one sample of every workload, long outputs first. The first group has the last sample
 /// of each workload, or the last one with a dependent prompt; the next groups have random samples, from as many
-/// blocks as possible. So the check finds output that becomes wrong during the run. The other groups have the last sample of each
-/// workload in each block, the latest block first. So the check finds output that becomes wrong after some number of requests,
-/// which not every block may reach.
+/// blocks as possible. So the check finds output that becomes wrong during the run. Then groups with a
+/// dependent prompt of each workload take turns with groups that have the last sample of each workload in a block, the latest block
+/// first. So the check also finds output that becomes wrong after some number of requests, which not every block may reach.
 fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<Vec<UnverifiedSample>> {
     let sample = |unverified: &UnverifiedSample| &record.samples[unverified.sample];
     let mut by_case: BTreeMap<usize, Vec<UnverifiedSample>> = BTreeMap::new();
@@ -190,12 +192,25 @@ fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<
         remaining -= group.len();
         groups.push(group);
     }
-    let chosen: BTreeSet<usize> = groups.iter().flatten().map(|it| it.sample).collect();
-    groups.extend(last_of_blocks.into_values().map(|of_block| {
-        let others = of_block.into_values().filter(|it| !chosen.contains(&it.sample));
-        others.map(|it| UnverifiedSample { max_positions: MAX_POSITIONS_OF_LAST, ..it }).collect()
-    }));
-    groups
+    let mut last_of_blocks = last_of_blocks.into_values().map(|it| it.into_values().collect());
+    let mut dependent: Vec<_> = orders
+        .iter()
+        .map(|order| order.iter().copied().filter(|it| sample(it).dependent).take(MAX_DEPENDENT).collect())
+        .map(|of_case: Vec<UnverifiedSample>| of_case.into_iter())
+        .collect();
+    let mut chosen: BTreeSet<usize> = groups.iter().flatten().map(|it| it.sample).collect();
+    loop {
+        let last: Option<Vec<UnverifiedSample>> = last_of_blocks.next();
+        let next_dependent: Vec<UnverifiedSample> = dependent.iter_mut().filter_map(Iterator::next).collect();
+        if last.is_none() && next_dependent.is_empty() {
+            return groups;
+        }
+        for group in [next_dependent, last.unwrap_or_default()] {
+            let new = group.into_iter().filter(|it| chosen.insert(it.sample));
+            let new = new.map(|it| UnverifiedSample { max_positions: MAX_POSITIONS_OF_LAST, ..it });
+            groups.push(new.collect());
+        }
+    }
 }
 
 /// The positions to check in an output, the most important first because time may run out. They are the first difference from

@@ -100,6 +100,25 @@ fn the_last_dependent_prompt_of_each_workload_is_checked_first() {
 }
 
 #[test]
+fn other_dependent_prompts_take_turns_with_the_last_samples_of_blocks() {
+    let mut record = record(&["a", "b"], |_, _| vec![5]);
+    let plan = record.header.plan.clone();
+    for sample in record.samples.iter_mut().filter(|it| it.index == 0) {
+        sample.dependent = Prompts::can_depend(&plan.cases[sample.case].workload);
+    }
+    let samples = unverified_samples(&record, &model(&record), None);
+    let of_a: Vec<&Sample> =
+        samples.iter().filter(|it| it.configuration == 0).map(|it| &record.samples[it.sample]).collect();
+    // Two workloads can depend. All three blocks have one such prompt for each, and none is checked twice.
+    let dependent: Vec<usize> = (0..of_a.len()).filter(|&at| of_a[at].dependent).collect();
+    assert_eq!(dependent.len(), 6);
+    let last_dependent = *dependent.last().unwrap();
+    assert!(of_a[..last_dependent].iter().any(|it| it.index == 1) && last_dependent > 6, "{dependent:?}");
+    let distinct: BTreeSet<usize> = samples.iter().map(|it| it.sample).collect();
+    assert_eq!(distinct.len(), samples.len());
+}
+
+#[test]
 fn further_samples_are_long_outputs_and_long_prompts_in_turn() {
     let record = record(&["a", "b"], |_, _| vec![5; 8]);
     let chosen = unverified_samples(&record, &model(&record), None);
