@@ -16,8 +16,6 @@ use crate::run::Event;
 use crate::text;
 
 const BAR_WIDTH: usize = 10;
-/// The minimum number of finished requests for an estimate of the time left.
-const MIN_REQUESTS_FOR_TIME_LEFT: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Display {
@@ -39,11 +37,12 @@ impl Display {
     }
 }
 
-/// The time since the start of the run, and since its first block.
+/// The time since the start of the run, since its first block, and since the start or the end of a block, whichever was last.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     pub ran: Duration,
     pub measured: Duration,
+    pub in_block: Duration,
 }
 
 /// Facts that the record adds to an event.
@@ -85,11 +84,9 @@ pub struct State {
     pub budget: Option<Duration>,
     /// The user set the budget.
     pub budget_is_limit: bool,
-    /// The number of requests of the blocks planned so far, and how many of these requests are done; both include warm-ups.
-    requests: u64,
-    done: u64,
-    /// The requests up to the end of the current block.
-    requests_until_block_end: u64,
+    /// The number of blocks planned so far, and how many of them are complete.
+    planned_blocks: u32,
+    complete_blocks: u32,
     /// The text about the block, which begins the status.
     block: String,
     /// The current step.
@@ -161,16 +158,16 @@ impl State {
                 add(ShownIn::Block, format!("measuring {configurations} in {blocks}"));
                 add(ShownIn::Block, format!("record: {record}"));
             }
-            Event::BlockStarted { block, until, requests } => {
-                self.requests = *requests;
-                let in_a_block =
-                    requests.saturating_sub(self.done) / u64::from(until.saturating_sub(*block).max(1));
-                self.requests_until_block_end = self.done + in_a_block;
+            Event::BlockStarted { block, until, .. } => {
+                (self.planned_blocks, self.complete_blocks) = (*until, *block);
                 self.block = format!("block {} of {until}", block + 1);
                 self.status = self.block.clone();
                 add(ShownIn::Block, self.block.clone());
             }
-            Event::BlockFinished { block } => self.status = format!("block {} is complete", block + 1),
+            Event::BlockFinished { block } => {
+                self.complete_blocks = block + 1;
+                self.status = format!("block {} is complete", block + 1);
+            }
             Event::LaunchStarted { label } => {
                 self.status = format!("{} · starting {label}", self.block);
                 add(ShownIn::Step, format!("  {label}: starting"));
@@ -208,7 +205,6 @@ impl State {
                 add(ShownIn::Step, format!("  {workload}: {label}"));
             }
             Event::Sampled { label, workload, warmup, .. } => {
-                self.done += 1;
                 self.show_request(label, workload, facts);
                 if *warmup {
                     self.details.insert(1, ", warm-up".into());
@@ -309,20 +305,20 @@ impl State {
         })
     }
 
-    /// The share of the run that is done, and the time left: that of the remaining requests, or the rest of the budget if it is
-    /// shorter. The default budget ends no block, so the time left is at least that of the current block.
+    /// The share of the run that is done, and the time left: that of the remaining blocks, or the rest of the budget if it is
+    /// shorter. The times of requests differ too much between engines for an estimate within the first block, so only the budget
+    /// counts there. The default budget ends no block, so the time left is at least that of the current block.
     fn share_and_time_left(&self, clock: Clock) -> Option<(f64, Duration)> {
-        // The average time of the finished requests applies to the remaining ones.
-        let time_until = |requests: u64| {
-            let left = requests.saturating_sub(self.done);
-            let is_known = left > 0 && self.done >= MIN_REQUESTS_FOR_TIME_LEFT;
-            is_known.then(|| clock.measured.mul_f64(left as f64 / self.done as f64))
-        };
-        let of_block = time_until(self.requests_until_block_end).filter(|_| !self.budget_is_limit);
-        let of_budget = self.budget.map(|budget| budget.saturating_sub(clock.ran));
-        let of_budget = of_budget.map(|left| left.max(of_block.unwrap_or_default()));
-        let left = time_until(self.requests).into_iter().chain(of_budget).min()?;
-        Some((clock.ran.as_secs_f64() / (clock.ran + left).as_secs_f64(), left))
+        let Clock { ran, measured, in_block } = clock;
+        let complete = self.complete_blocks;
+        let block_time = (complete > 0).then(|| measured.saturating_sub(in_block) / complete);
+        let of_block = block_time.map(|time| time.saturating_sub(in_block));
+        let remaining = self.planned_blocks.checked_sub(complete + 1)?;
+        let of_blocks = block_time.zip(of_block).map(|(time, rest)| rest + time * remaining);
+        let at_least = of_block.filter(|_| !self.budget_is_limit).unwrap_or_default();
+        let of_budget = self.budget.map(|budget| budget.saturating_sub(ran).max(at_least));
+        let left = of_blocks.into_iter().chain(of_budget).min()?;
+        Some((ran.as_secs_f64() / (ran + left).as_secs_f64(), left))
     }
 }
 
@@ -337,9 +333,10 @@ fn failure_text(failure: &Failure) -> String {
 
 /// `42 s`, `3 min`, `1 h 20 min`: rounded, because it is an estimate.
 fn rounded_time(time: Duration) -> String {
-    let seconds = time.as_secs();
+    let seconds = time.as_secs_f64().round() as u64;
     match seconds {
-        0..=99 => format!("{} s", seconds.max(1)),
+        0 => "less than 1 s".into(),
+        1..=99 => format!("{seconds} s"),
         100..=5999 => format!("{} min", (seconds + 30) / 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }

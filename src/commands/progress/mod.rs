@@ -31,6 +31,8 @@ pub struct Progress<'a> {
     report: Option<ReportSoFar<'a>>,
     run_started: Option<Instant>,
     first_block_started: Option<Instant>,
+    /// The start or the end of a block, whichever was last.
+    block_changed: Option<Instant>,
     last_shown: Option<Instant>,
     /// The lines that the report repeats. Each is printed once.
     printed: BTreeSet<String>,
@@ -58,6 +60,7 @@ impl<'a> Progress<'a> {
             report: None,
             run_started: None,
             first_block_started: None,
+            block_changed: None,
             last_shown: None,
             printed: BTreeSet::new(),
         }
@@ -79,8 +82,10 @@ impl<'a> Progress<'a> {
             self.state.budget = record.header.plan.extent.budget();
             self.state.budget_is_limit = record.header.plan.extent.set_budget().is_some();
         }
-        if let Event::BlockStarted { .. } = event {
-            self.first_block_started.get_or_insert_with(Instant::now);
+        if let Event::BlockStarted { .. } | Event::BlockFinished { .. } = event {
+            let now = Instant::now();
+            self.first_block_started.get_or_insert(now);
+            self.block_changed = Some(now);
         }
         let facts = EventFacts::of(&event, record);
         let is_block_finished = matches!(event, Event::BlockFinished { .. });
@@ -154,8 +159,8 @@ impl<'a> Progress<'a> {
     }
 
     fn clock(&self) -> Option<Clock> {
-        let measured = self.first_block_started?.elapsed();
-        Some(Clock { ran: self.run_started?.elapsed(), measured })
+        let (measured, in_block) = (self.first_block_started?.elapsed(), self.block_changed?.elapsed());
+        Some(Clock { ran: self.run_started?.elapsed(), measured, in_block })
     }
 }
 

@@ -117,8 +117,10 @@ fn build_notes_of_embedded_engines_fit_eighty_columns() {
     }
 }
 
-fn seconds(ran: u64, measured: u64) -> Option<Clock> {
-    Some(Clock { ran: Duration::from_secs(ran), measured: Duration::from_secs(measured) })
+/// The clock after this time of the run, of which the blocks took all but 10 s. The current block began `in_block` ago.
+fn seconds(ran: u64, in_block: u64) -> Option<Clock> {
+    let [ran, measured, in_block] = [ran, ran - 10, in_block].map(Duration::from_secs);
+    Some(Clock { ran, measured, in_block })
 }
 
 #[test]
@@ -132,27 +134,30 @@ fn the_live_line_has_the_current_step_the_share_done_and_the_time_left() {
     assert_eq!(live_line(&state), "block 1 of 3 · loading beacon: weights 40 %");
     lines_of(&mut state, &events[10..16], Display::Live);
     assert_eq!(live_line(&state), "block 1 of 3 · decode · beacon (bf16)  43.1 tok/s");
-    // The three requests done are too few for an estimate, so the test sets six of nine. The budget bounds the time left.
-    (state.budget, state.done) = (Some(Duration::from_secs(180)), 6);
+    // In the first block, only the budget bounds the time left.
+    assert_eq!(state.bar_text(seconds(30, 20), WIDTH), live_line(&state));
+    state.budget = Some(Duration::from_secs(180));
     assert_eq!(
-        state.bar_text(seconds(90, 80), WIDTH),
-        "━━━━━━────  69 %  40 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
+        state.bar_text(seconds(45, 35), WIDTH),
+        "━━────────  25 %  2 min left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
     );
+    // Later, a block takes as long as the blocks before.
+    (state.complete_blocks, state.planned_blocks) = (1, 3);
     assert_eq!(
-        state.bar_text(seconds(170, 160), WIDTH),
-        "━━━━━━━━━─  94 %  10 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
+        state.bar_text(seconds(60, 10), WIDTH),
+        "━━━━──────  46 %  70 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
     );
-    assert_eq!(state.done_text(seconds(90, 80)), " (69 % done, about 40 s left)");
+    assert_eq!(state.done_text(seconds(60, 10)), " (46 % done, about 70 s left)");
 }
 
 #[test]
 fn the_live_line_fits_into_the_terminal() {
-    let mut state = State { requests: 2000, done: 20, ..State::default() };
+    let mut state = State::default();
     take(&mut state, &(Event::BlockStarted { block: 11, until: 20, requests: 2000 }, None));
     let (label, workload) = ("patient-original (twin)".into(), "ttft 512".into());
     let sample = Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 };
     take(&mut state, &(sample, Some("43.1 tok/s")));
-    let shown = |width| state.bar_text(seconds(100, 60), width);
+    let shown = |width| state.bar_text(seconds(100, 5), width);
     let (wide, narrow) = (shown(200), shown(80));
     assert!(
         wide.ends_with("block 12 of 20 · ttft 512 · patient-original (twin) (bf16)  43.1 tok/s"),
@@ -162,25 +167,30 @@ fn the_live_line_fits_into_the_terminal() {
 }
 
 #[test]
-fn time_left_is_computed_from_requests_and_from_the_budget() {
-    let mut state = State { requests: 20, done: 3, ..State::default() };
+fn time_left_is_computed_from_complete_blocks_and_from_the_budget() {
+    let mut state = State::default();
     let left = |state: &State, clock| Some(state.share_and_time_left(clock?)?.1.as_secs());
-    assert_eq!(left(&state, seconds(10, 10)), None);
-    state.done = 5;
-    assert_eq!(left(&state, seconds(20, 10)), Some(30));
-    take(&mut state, &(Event::BlockStarted { block: 1, until: 2, requests: 10 }, None));
-    assert_eq!(left(&state, seconds(20, 10)), Some(10));
-    (state.budget, state.budget_is_limit) = (Some(Duration::from_secs(25)), true);
-    assert_eq!(left(&state, seconds(20, 10)), Some(5));
-    assert_eq!(left(&state, seconds(30, 10)), Some(0));
-    // The block may take longer than the default budget, and no block follows it.
-    take(&mut state, &(Event::BlockStarted { block: 0, until: 5, requests: 55 }, None));
+    let block = |state: &mut State, block, until| {
+        take(state, &(Event::BlockStarted { block, until, requests: 9 }, None));
+    };
+    block(&mut state, 0, 4);
+    // Many fast requests say nothing about the slow ones that follow.
+    (0..1000).for_each(|_| drop(take(&mut state, &sampled("decode", "43.1 tok/s"))));
+    assert_eq!(left(&state, seconds(30, 20)), None);
+    // A block took 20 s, and the second one began 5 s ago: 15 s of it and two blocks are left.
+    block(&mut state, 1, 4);
+    assert_eq!(left(&state, seconds(35, 5)), Some(55));
+    // A block that takes longer than the others is not counted below zero.
+    assert_eq!(left(&state, seconds(60, 30)), Some(40));
+    (state.budget, state.budget_is_limit) = (Some(Duration::from_secs(40)), true);
+    assert_eq!(left(&state, seconds(35, 5)), Some(5));
+    // The current block may exceed the default budget, and no block follows it.
     state.budget_is_limit = false;
-    assert_eq!([seconds(20, 10), seconds(30, 10)].map(|clock| left(&state, clock)), [Some(20); 2]);
-    assert_eq!(
-        [9, 119, 4800, 6000].map(|s| rounded_time(Duration::from_secs(s))),
-        ["9 s", "2 min", "80 min", "1 h 40 min"]
-    );
+    assert_eq!(left(&state, seconds(35, 5)), Some(15));
+    take(&mut state, &(Event::BlockFinished { block: 3 }, None));
+    assert_eq!(left(&state, seconds(90, 1)), None, "after the last block nothing is estimated");
+    let times = [0, 9, 119, 4800, 6000].map(|s| rounded_time(Duration::from_secs(s)));
+    assert_eq!(times, ["less than 1 s", "9 s", "2 min", "80 min", "1 h 40 min"]);
 }
 
 #[test]
