@@ -10,7 +10,7 @@ use super::records::no_record;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
 use crate::record::{self, results_dir};
-use crate::report::explain::{explain as explanation, explain_term};
+use crate::report::explain::{Detail, explain as explanation, explain_term};
 use crate::report::{FORMATS, Format};
 use crate::shell::{Usage, pasteable};
 
@@ -22,6 +22,9 @@ pub struct ExplainArgs {
     /// Folder of the latest record; default: ORCHESTRATE_RESULTS, else `results` of the current folder
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
+    /// Explain an engine with all evidence and the values of its output check; default: one screen
+    #[arg(long)]
+    pub full: bool,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
     pub format: &'static Format,
@@ -45,7 +48,9 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
         false => format!(" {}", pasteable(&[path.display().to_string()])),
     };
     let with_record = |error: String| if error.contains("\nhint: ") { error + &argument } else { error };
-    let explained = explanation(&record, names);
+    // A program that reads JSON gets everything.
+    let is_brief = !arguments.full && arguments.format.is_for_people();
+    let explained = explanation(&record, names, if is_brief { Detail::Brief } else { Detail::Full });
     let explained = explained.or_else(|error| explain_term(names).ok_or(error));
     let mut explanation = explained.map_err(|error| Usage(with_record(error)))?;
     for command in explanation.more.iter_mut().filter(|it| it.starts_with("orchestrate explain ")) {

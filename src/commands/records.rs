@@ -12,7 +12,7 @@ use crate::analysis::compare::judge;
 use crate::cli::exit_code::{DONE, of_conclusion};
 use crate::cli::{JudgeArgs, ViewArgs, formats};
 use crate::record::{self, RunRecord, earlier_results_dirs, results_dir};
-use crate::report::{FORMATS, Format, Report, ReportContent};
+use crate::report::{FORMATS, Format, JudgementContent, Report, ReportContent};
 use crate::shell::{Usage, pasteable};
 use crate::text;
 
@@ -81,6 +81,9 @@ pub struct CompareArgs {
     pub results: Option<PathBuf>,
     #[command(flatten)]
     pub judge: JudgeArgs,
+    /// Print a table of all metrics, and every note; default: one screen
+    #[arg(long)]
+    pub full: bool,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats())]
     pub format: &'static Format,
@@ -107,7 +110,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
         }
         judgement.notices.insert(0, same_run(&base));
     }
-    output::show(&judgement, arguments.format)?;
+    output::show(&JudgementContent { judgement: &judgement, full: arguments.full }, arguments.format)?;
     Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)))
 }
 

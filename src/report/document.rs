@@ -199,7 +199,7 @@ pub enum Overflow {
     Shortened,
     /// Broken into lines of the width that the previous columns leave. The widths of later columns do not count.
     Wrapped,
-    /// In a table that is too wide, the cells stand below the cells of the previous column.
+    /// In a table that is too wide, the cells stand below the cells of the previous column, after the title of their own.
     Stacked,
 }
 

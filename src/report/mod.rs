@@ -40,6 +40,7 @@ mod verdicts;
 mod viewed;
 mod wall_time;
 
+pub use compare::JudgementContent;
 pub use document::{Content, Format, Screen};
 pub use overview::BY_ENGINE;
 pub use resources::RESOURCE_FACTS;

@@ -130,7 +130,8 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     }
 }
 
-/// If the table is too wide, moves the cells of each column of `Overflow::Stacked` below those of the previous column.
+/// If the table is too wide, moves the cells of each column of `Overflow::Stacked` below those of the previous column. Each cell
+/// then begins with the title of its column.
 fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
     let is_stacked = |column: &Column| column.overflow == Overflow::Stacked;
     while let Some(index) = table.columns.iter().rposition(is_stacked).filter(|&index| index > 0) {
@@ -146,10 +147,10 @@ fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
             (true, false) => *above = text,
             (false, false) => *above = format!("{above}\n{text}"),
         };
-        let column = table.columns.remove(index);
-        below(&mut table.columns[index - 1].title, column.title);
+        let title = table.columns.remove(index).title;
         for line in &mut table.lines {
             let cell = line.cells.remove(index);
+            let cell = if cell.is_empty() { cell } else { format!("{title}: {cell}") };
             below(&mut line.cells[index - 1], cell);
         }
     }

@@ -199,12 +199,12 @@ decode   patient-original 0.1.0               34.4 21.5 22.4 24.2     929   46.4
 -        coal             unavailable: not set up
 
 verdicts, 95 % intervals over 5 blocks:
-- `beacon` starts cold 67.8 times as fast as `patient-original` [67.6, 68.1]
-- `beacon` reaches its first token (ttft 16) 8.68 times as fast as `patient-original` [8.66, 8.69]
-- `beacon` reaches its first token (ttft 128) 5.91 times as fast as `patient-original` [5.90, 5.92]
-- `beacon` reaches its first token (ttft 512) 5.22 times as fast as `patient-original` [5.21, 5.23]
-- `beacon` prefills 5.09 times as fast as `patient-original` [5.07, 5.10]
-- `beacon` decodes 11.0 times as fast as `patient-original` [11.0, 11.0]
+- `beacon` starts cold 67.8x as fast as `patient-original` [67.6, 68.1]
+- `beacon` reaches its first token (ttft 16) 8.68x as fast as `patient-original` [8.66, 8.69]
+- `beacon` reaches its first token (ttft 128) 5.91x as fast as `patient-original` [5.90, 5.92]
+- `beacon` reaches its first token (ttft 512) 5.22x as fast as `patient-original` [5.21, 5.23]
+- `beacon` prefills 5.09x as fast as `patient-original` [5.07, 5.10]
+- `beacon` decodes 11.0x as fast as `patient-original` [11.0, 11.0]
 geometric mean over 6 workloads (each has the same weight; no single workload has this ratio):
   `beacon` 10.0x
 noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttft 128 0.2 %,
@@ -266,7 +266,7 @@ decode  patient-original  2,320  3,680  34.3  21.5  22.3  24.2      932    46.5 
         beacon             35.5    159  4.54  1.91  1.99  4.89    7,050     509  61.0   23.1x
 
 verdicts, 95 % intervals over 5 blocks:
-- `beacon` answers 23.1 times as fast as `patient-original` [23.0, 23.2]
+- `beacon` answers 23.1x as fast as `patient-original` [23.0, 23.2]
 noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; hint:
   `orchestrate calibrate -e patient-original,beacon -s decode --threads 2 --mode one-shot`
 

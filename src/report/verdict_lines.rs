@@ -14,13 +14,13 @@ use super::verdicts::{Calibration, Certainty, PairVerdict, PresetEffect, Uncalib
 use crate::analysis::metric::Unit;
 use crate::plan::Order;
 use crate::text::plural;
-use stats::{MIN_VERDICT_BLOCKS, MetricKind, StoppedBy, times, times_with_bounds};
+use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 
 /// The most verdicts that are printed as sentences.
 const MAX_SENTENCES: usize = 8;
 
 /// Follows a ratio of an engine with unverified output.
-const UNVERIFIED: &str = "*";
+const UNVERIFIED: &str = "†";
 /// Follows a ratio of an engine with a contradicted claim.
 pub const CONTRADICTED: &str = "!";
 
@@ -106,7 +106,7 @@ fn larger_budget(budget_ns: u64, blocks: usize) -> String {
     }
 }
 
-fn unbroken(text: &str) -> String {
+pub fn unbroken(text: &str) -> String {
     text.replace(' ', &NO_BREAK_SPACE.to_string())
 }
 
@@ -161,7 +161,7 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
                 if has_one_reference { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
             let rank_mark = mark_of(report, &mean.engine);
-            let ratio = unbroken(&times(mean.ratio, MetricKind::Speed));
+            let ratio = unbroken(&Phrase::in_cell(mean.ratio, None, MetricKind::Speed).change);
             format!("`{engine}`{NO_BREAK_SPACE}{ratio}{mark}{rank_mark}{against}")
         });
         let means = means.collect::<Vec<_>>().join(", ");
@@ -247,7 +247,8 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
     let pair = report.verdicts.headline_for_view(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
-    let Some(ratio) = pair.ratio().map(|ratio| times(ratio, pair.metric.kind())) else { return "n/a".into() };
+    let Some(ratio) = pair.ratio() else { return "n/a".into() };
+    let ratio = Phrase::in_cell(ratio, pair.bounds(), pair.metric.kind()).change;
     match pair.certainty() {
         Some(Certainty::Differs) => format!("{ratio}{mark}"),
         Some(Certainty::Same) => format!("same{mark}"),
@@ -298,9 +299,9 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
         (certainties.contains(&Certainty::Same), "same: the 95 % interval is within 2 % of 1".into()),
         (
             inconclusive_mean || certainties.contains(&Certainty::Inconclusive),
-            format!("x?: inconclusive, because of noise{of_mean}"),
+            format!("?: inconclusive, because of noise{of_mean}"),
         ),
-        (certainties.contains(&Certainty::NoVerdict), "x?: no verdict, see above".into()),
+        (certainties.contains(&Certainty::NoVerdict), "?: no verdict, see above".into()),
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
             format!("{UNVERIFIED}: its output is unverified, so it has no rank"),
@@ -314,21 +315,23 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
 }
 
 /// The short form of a verdict, which stays on one line: `decode 11.0x [10.9, 11.1]`, `prefill same`,
-/// `ttft 16 inconclusive [1.10x slower, 1.08x]`, or `decode 1.61x?` without a verdict.
+/// `ttft 16 inconclusive [1.2x slower, 8.0 % faster]`, or `decode 1.61x?` without a verdict.
 fn compact(pair: &PairVerdict) -> String {
     let case = &pair.case;
     let kind = pair.metric.kind();
     let text = match (pair.certainty(), pair.ratio()) {
         (Some(Certainty::Differs), Some(ratio)) => {
-            format!("{case} {}", times_with_bounds(ratio, pair.bounds(), kind))
+            format!("{case} {}", Phrase::in_cell(ratio, pair.bounds(), kind))
         }
         (Some(Certainty::Same), _) => format!("{case} same"),
         (Some(Certainty::Inconclusive), _) => {
-            let bounds = pair.bounds().map(|(low, high)| [low, high].map(|it| times(it, kind)));
-            let bounds = bounds.map_or_else(String::new, |[low, high]| format!(" [{low}, {high}]"));
+            let bounds =
+                pair.bounds().map_or_else(String::new, |it| format!(" {}", bounds_in_cell(it, kind)));
             format!("{case} inconclusive{bounds}")
         }
-        (Some(Certainty::NoVerdict), Some(ratio)) => format!("{case} {}?", times(ratio, kind)),
+        (Some(Certainty::NoVerdict), Some(ratio)) => {
+            format!("{case} {}?", Phrase::in_cell(ratio, pair.bounds(), kind).change)
+        }
         _ => format!("{case} n/a"),
     };
     unbroken(&text)

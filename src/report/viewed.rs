@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::caption::caption;
 use super::case_tables::{ResourceTable, WallTimeTable};
+use super::compare::JudgementContent;
 use super::distributions::DistributionTable;
 use super::document::{Content, Document, Item, Layout, Layouts, Lines, List, Section, Table, TableId};
 use super::grid::{self, Grid};
@@ -90,7 +91,9 @@ impl Content for ReportContent<'_> {
         }
         // The last part of the one screen names further commands, which `--quiet` leaves out.
         parts.extend(last.filter(|_| view.full || !view.quiet));
-        let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
+        let judgement = judgement.and_then(|it| it.as_ref().ok());
+        let judgement =
+            judgement.map(|judgement| JudgementContent { judgement, full: view.full }.document(layouts));
         let Document { parts: judgement_parts, summary } = judgement.unwrap_or_default();
         parts.extend(judgement_parts);
         Document { parts, summary }

@@ -1,8 +1,11 @@
-//! Ratios and changes in words for people: `4.1 times as fast [3.9, 4.3]`, `40 % slower [36, 44]`, `252 times as slow`.
+//! Ratios and changes in words for people: `4.1x as fast [3.9, 4.3]`, `1.5x slower [1.4, 1.6]`, `4 % slower [2, 6]`.
+//!
+//! The number is the factor between the two sides, and never below 1. A factor below 1.1 is written in per cent: `4 % slower`
+//! is a factor of 1.04. So a shown value, multiplied or divided by the factor, gives the other value, for rates and for times
+//! alike. The direction is a word, never a sign.
 //!
 //! An estimate has at most three significant digits, and a multiple at least two. Its last decimal place is
-//! that of the first digit of the interval's half width, or of the second digit if the first is 1. The
-//! direction is a word, never a sign, and no ratio is below 1. A difference
+//! that of the first digit of the interval's half width, or of the second digit if the first is 1. A difference
 //! without a verdict is never stated as certain.
 
 use std::fmt;
@@ -12,12 +15,10 @@ use super::interval::{Evidence, Interval};
 use super::noise_floor::VerdictThresholds;
 use super::verdict::{MetricKind, Verdict};
 
-/// The smallest factor of an increase that is written as a multiple. Smaller changes are written in per cent.
-const MIN_MULTIPLE: f64 = 1.5;
-/// The smallest factor of a decrease that is written as a multiple of its inverse: `2.5 times as slow` in place of `60 % slower`.
-const MIN_INVERSE: f64 = 2.0;
-/// The smallest factor of a bound that turns an increase into a multiple: `[10, 310]` per cent is hard to read.
-const MIN_MULTIPLE_OF_BOUND: f64 = 2.0;
+/// The smallest factor that is written as a multiple. Smaller factors are written in per cent.
+const MIN_MULTIPLE: f64 = 1.1;
+/// The smallest factor of a bound that turns a change into a multiple: `[2, 310]` per cent is hard to read.
+const MIN_MULTIPLE_OF_BOUND: f64 = 1.5;
 /// The largest multiple that is printed as a number.
 const MAX_MULTIPLE: f64 = 1e6;
 
@@ -25,31 +26,38 @@ const MAX_MULTIPLE: f64 = 1e6;
 pub const NO_DIFFERENCE: &str = "no difference seen";
 
 /// The words for changes of one kind of quantity.
+#[derive(Clone, Copy)]
 struct Words {
+    /// Follows a multiple of an increase.
     multiple: &'static str,
-    inverse: &'static str,
     more: &'static str,
     less: &'static str,
 }
 
-const SPEED: Words =
-    Words { multiple: "times as fast", inverse: "times as slow", more: "faster", less: "slower" };
-const AMOUNT: Words = Words { multiple: "times as much", inverse: "times less", more: "more", less: "less" };
+const SPEED: Words = Words { multiple: "x as fast", more: "faster", less: "slower" };
+/// In a cell of a table, where the column says that the number is a speed-up.
+const SPEED_IN_CELL: Words = Words { multiple: "x", ..SPEED };
+const AMOUNT: Words = Words { multiple: "x as much", more: "more", less: "less" };
 /// For a mean over several metrics.
-const QUALITY: Words =
-    Words { multiple: "times as good", inverse: "times as bad", more: "better", less: "worse" };
+const QUALITY: Words = Words { multiple: "x as good", more: "better", less: "worse" };
 
 impl Words {
-    fn of(kind: MetricKind) -> &'static Self {
+    fn of(kind: MetricKind) -> Self {
         match kind {
-            MetricKind::Speed => &SPEED,
-            MetricKind::Amount => &AMOUNT,
+            MetricKind::Speed => SPEED,
+            MetricKind::Amount => AMOUNT,
+        }
+    }
+
+    fn in_cell(kind: MetricKind) -> Self {
+        match kind {
+            MetricKind::Speed => SPEED_IN_CELL,
+            MetricKind::Amount => AMOUNT,
         }
     }
 }
 
-/// A change and its bounds. The name of the other side is printed between them: `4.1 times as fast`, then `as b`, then `[3.9,
-/// 4.3]`.
+/// A change and its bounds. The name of the other side is printed between them: `4.1x as fast`, then `as b`, then `[3.9, 4.3]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phrase {
     pub change: String,
@@ -117,12 +125,32 @@ impl Phrase {
         Self { caution, ..Self::of_change(evidence.estimate(), low, high, kind) }
     }
 
+    /// A ratio with its interval, in words for a sentence. Above 1 is better for every metric.
+    pub fn of_ratio(ratio: f64, (low, high): (f64, f64), kind: MetricKind) -> Self {
+        Self::of_change(ratio.ln(), low.ln(), high.ln(), kind)
+    }
+
+    /// A ratio for the cell of a table: `11.0x`, then `[10.9, 11.1]`; `1.66x slower`; `4 % faster`. Above 1 is better for every
+    /// metric.
+    pub fn in_cell(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> Self {
+        let (low, high) = bounds.unwrap_or((ratio, ratio));
+        let phrase = Self::worded([ratio.ln(), low.ln(), high.ln()], kind, Words::in_cell(kind));
+        // A ratio that is 1.00 in two places has no direction.
+        let is_one = phrase.change == NO_DIFFERENCE || ratio.ln().abs() < 0.005;
+        let change = if is_one { "1.00x".into() } else { phrase.change };
+        let bounds = if bounds.is_some() { phrase.bounds } else { String::new() };
+        Self { change, bounds, caution: "" }
+    }
+
     fn of_change(estimate: f64, low: f64, high: f64, kind: MetricKind) -> Self {
-        let words = Words::of(kind);
+        Self::worded([estimate, low, high], kind, Words::of(kind))
+    }
+
+    fn worded([estimate, low, high]: [f64; 3], kind: MetricKind, words: Words) -> Self {
         let [low, high] = of_metric(low, high, kind);
         let estimate = without_rounding_error(kind.sign() * estimate);
         let is_one_sided = low >= 0.0 || high <= 0.0;
-        let scale = Scale::of(estimate, if is_one_sided { high } else { estimate });
+        let scale = Scale::of(estimate, if is_one_sided { low.abs().max(high.abs()) } else { 0.0 });
         let [least, most] = scale.numbers(low, high);
         let number = scale.number(estimate);
         let places = scale.decimals(number, half_width_in(scale, low, high));
@@ -133,53 +161,36 @@ impl Phrase {
             let [low, high] = bounds_in_words(low, high, words);
             format!("[{low}, {high}]")
         };
-        if is_zero(&change) {
+        if scale == Scale::Percent && is_zero(&change) {
             let is_exact = [least, most].iter().all(|it| is_zero(&scale.write(*it, places)));
             let bounds = if is_exact { String::new() } else { bounds };
             return Self { change: NO_DIFFERENCE.into(), bounds, caution: "" };
         }
-        Self { change: format!("{change} {}", scale.words(estimate, words)), bounds, caution: "" }
+        Self { change: format!("{change}{}", scale.words(estimate, words)), bounds, caution: "" }
     }
 }
 
-/// A mean of ratios in words, compared with `other`: `1.8 times as good as before`, `40 % worse than before`. Above 1 is better.
+/// A change, then the other side: `4.1x as fast as b`, `1.5x slower than b`.
+pub fn with_other(change: &str, other: &str) -> String {
+    let conjunction = if is_multiple_of_increase(change) { "as" } else { "than" };
+    format!("{change} {conjunction} {other}")
+}
+
+fn is_multiple_of_increase(change: &str) -> bool {
+    change.contains("x as ")
+}
+
+/// A mean of ratios in words, compared with `other`: `1.8x as good as before`, `1.7x worse than before`. Above 1 is better.
 pub fn quality(ratio: f64, other: &str) -> String {
-    let change = in_words(ratio.ln(), 2, &QUALITY);
-    match () {
-        () if is_zero(&change) => format!("as good as {other}"),
-        () if change.contains(" times as ") => format!("{change} as {other}"),
-        () => format!("{change} than {other}"),
-    }
+    let change = in_words(ratio.ln(), 2, QUALITY);
+    if is_zero(&change) { format!("as good as {other}") } else { with_other(&change, other) }
 }
 
-/// A ratio for the cell of a table: `11.0x`, or `1.66x slower` for a ratio below 1. Above 1 is better for every metric.
-pub fn times(ratio: f64, kind: MetricKind) -> String {
-    times_with_bounds(ratio, None, kind)
-}
-
-/// A ratio for the cell of a table, with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
-pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
-    // A ratio that is printed as 1.00 has no direction, so it gets no word such as `slower`.
-    let is_inverse = ratio.recip() >= 1.005;
-    let ratio_of = |ratio: f64| if is_inverse { ratio.recip() } else { ratio };
-    let write = |ratio: f64| match ratio_of(ratio) {
-        ratio if ratio > MAX_MULTIPLE => format!("over {MAX_MULTIPLE}"),
-        ratio => write_number(ratio, decimals(ratio, 0.0)),
-    };
-    let word = if is_inverse { format!("x {}", worse(kind)) } else { "x".into() };
-    let bounds = bounds.map_or_else(String::new, |(low, high)| {
-        let (least, most) = if is_inverse { (high, low) } else { (low, high) };
-        format!(" [{}, {}]", write(least), write(most))
-    });
-    format!("{}{word}{bounds}", write(ratio))
-}
-
-/// The word for a ratio below 1.
-pub fn worse(kind: MetricKind) -> &'static str {
-    match kind {
-        MetricKind::Speed => SPEED.less,
-        MetricKind::Amount => AMOUNT.more,
-    }
+/// The ends of an interval for the cell of a table, each with its direction: `[9 % slower, 1.3x]`.
+pub fn bounds_in_cell((low, high): (f64, f64), kind: MetricKind) -> String {
+    let [low, high] = of_metric(low.ln(), high.ln(), kind);
+    let [low, high] = bounds_in_words(low, high, Words::in_cell(kind));
+    format!("[{low}, {high}]")
 }
 
 /// The unit in which a change is written.
@@ -187,29 +198,24 @@ pub fn worse(kind: MetricKind) -> &'static str {
 enum Scale {
     Percent,
     Multiple,
-    /// The multiple of the inverse ratio.
-    Inverse,
 }
 
 impl Scale {
-    /// The scale of a change, in log ratios. `most` is the upper end of an interval that lies on one side of zero, or else the
-    /// change itself.
-    fn of(change: f64, most: f64) -> Self {
-        let exceeds = |change: f64, factor: f64| change >= factor.ln() - 1e-12;
-        if exceeds(-change, MIN_INVERSE) {
-            return Self::Inverse;
-        }
-        match exceeds(change, MIN_MULTIPLE) || exceeds(most, MIN_MULTIPLE_OF_BOUND) {
+    /// The scale of a change, in log ratios. `farthest` is the end of an interval that is farther from zero, if the interval is on
+    /// one side of zero.
+    fn of(change: f64, farthest: f64) -> Self {
+        let exceeds = |change: f64, factor: f64| change.abs() >= factor.ln() - 1e-12;
+        match exceeds(change, MIN_MULTIPLE) || exceeds(farthest, MIN_MULTIPLE_OF_BOUND) {
             true => Self::Multiple,
             false => Self::Percent,
         }
     }
 
+    /// The number of a change in either direction.
     fn number(self, change: f64) -> f64 {
         match self {
-            Self::Percent => 100.0 * change.exp_m1().abs(),
-            Self::Multiple => change.exp(),
-            Self::Inverse => (-change).exp(),
+            Self::Percent => 100.0 * change.abs().exp_m1(),
+            Self::Multiple => change.abs().exp(),
         }
     }
 
@@ -220,21 +226,25 @@ impl Scale {
         numbers
     }
 
-    /// The decimal places that the interval supports. A multiple has at least two digits.
+    /// The decimal places that the interval supports. A multiple has at least two digits. Without an interval, per cent have two.
     fn decimals(self, number: f64, half_width: f64) -> i32 {
-        let supported = decimals(number, half_width);
-        if self == Self::Percent { supported } else { supported.max(1 - exponent_and_mantissa(number).0) }
+        let (supported, two_digits) = (decimals(number, half_width), 1 - exponent_and_mantissa(number).0);
+        match self {
+            Self::Percent if half_width <= 0.0 => two_digits,
+            Self::Percent => supported,
+            Self::Multiple => supported.max(two_digits),
+        }
     }
 
     fn write(self, number: f64, places: i32) -> String {
         if self == Self::Percent { write_number(number, places) } else { write_multiple(number, places) }
     }
 
-    fn words(self, change: f64, words: &Words) -> String {
+    fn words(self, change: f64, words: Words) -> String {
         match self {
-            Self::Percent => format!("% {}", if change < 0.0 { words.less } else { words.more }),
+            Self::Percent => format!(" % {}", if change < 0.0 { words.less } else { words.more }),
+            Self::Multiple if change < 0.0 => format!("x {}", words.less),
             Self::Multiple => words.multiple.into(),
-            Self::Inverse => words.inverse.into(),
         }
     }
 }
@@ -242,8 +252,11 @@ impl Scale {
 /// The half width of an interval on a scale. Per cent are computed with their signs, because the interval may contain zero.
 fn half_width_in(scale: Scale, low: f64, high: f64) -> f64 {
     match scale {
-        Scale::Percent => 50.0 * (high.exp() - low.exp()),
-        _ => {
+        Scale::Percent => {
+            let signed = |it: f64| scale.number(it).copysign(it);
+            (signed(high) - signed(low)) / 2.0
+        }
+        Scale::Multiple => {
             let [least, most] = scale.numbers(low, high);
             (most - least) / 2.0
         }
@@ -257,8 +270,9 @@ fn of_metric(low: f64, high: f64, kind: MetricKind) -> [f64; 2] {
     bounds
 }
 
-/// The range of a change without an estimate: `between 2.1 % slower and 4.7 % faster`, `between 2.1 and 2.3 times as fast`.
-fn range_in_words(low: f64, high: f64, kind: MetricKind) -> String {
+/// The range of a change without an estimate, from log ratios: `between 2.1 % slower and 4.7 % faster`, `between 2.1x and 2.3x as
+/// fast`.
+pub fn range_in_words(low: f64, high: f64, kind: MetricKind) -> String {
     let words = Words::of(kind);
     let [low, high] = of_metric(low, high, kind);
     if low == 0.0 && high == 0.0 {
@@ -273,11 +287,12 @@ fn range_in_words(low: f64, high: f64, kind: MetricKind) -> String {
     let [least, most] = scale.numbers(low, high);
     let places = scale.decimals(most, half_width_in(scale, low, high));
     let [least, most] = [least, most].map(|it| scale.write(it, places));
-    format!("between {least} and {most} {}", scale.words(farthest, words))
+    let unit = if scale == Scale::Multiple { "x" } else { "" };
+    format!("between {least}{unit} and {most}{}", scale.words(farthest, words))
 }
 
-/// Two bounds on different sides of zero, each in words. Two numbers in per cent have the same precision.
-fn bounds_in_words(low: f64, high: f64, words: &Words) -> [String; 2] {
+/// Two bounds, each in words. Two numbers in per cent have the same precision.
+fn bounds_in_words(low: f64, high: f64, words: Words) -> [String; 2] {
     let scales = [low, high].map(|it| Scale::of(it, it));
     if scales != [Scale::Percent; 2] {
         return [low, high].map(|it| in_words(it, 2, words));
@@ -285,17 +300,17 @@ fn bounds_in_words(low: f64, high: f64, words: &Words) -> [String; 2] {
     let numbers = [low, high].map(|it| Scale::Percent.number(it));
     let places = decimals(numbers[0].max(numbers[1]), half_width_in(Scale::Percent, low, high));
     let bound = |change: f64, number: f64| {
-        format!("{} {}", write_number(number, places), Scale::Percent.words(change, words))
+        format!("{}{}", write_number(number, places), Scale::Percent.words(change, words))
     };
     [bound(low, numbers[0]), bound(high, numbers[1])]
 }
 
-/// A change in words with this many digits: `40 % slower`.
-fn in_words(change: f64, digits: i32, words: &Words) -> String {
+/// A change in words with this many digits: `1.7x slower`.
+fn in_words(change: f64, digits: i32, words: Words) -> String {
     let scale = Scale::of(change, change);
     let number = scale.number(change);
     let places = digits - 1 - exponent_and_mantissa(number).0;
-    format!("{} {}", scale.write(number, places), scale.words(change, words))
+    format!("{}{}", scale.write(number, places), scale.words(change, words))
 }
 
 /// The log ratio, or zero if it is only a rounding error.
@@ -333,13 +348,16 @@ fn write_number(number: f64, places: i32) -> String {
     if is_zero(&text) { text.trim_start_matches('-').into() } else { text }
 }
 
-/// A multiple as text. It is never zero: a multiple that is small compared with its interval keeps one digit.
+/// A multiple as text, with commas between thousands.
 fn write_multiple(factor: f64, places: i32) -> String {
-    if factor > MAX_MULTIPLE {
-        return format!("over {MAX_MULTIPLE}");
-    }
-    let text = write_number(factor, places);
-    if is_zero(&text) { write_number(factor, -exponent_and_mantissa(factor).0) } else { text }
+    let is_too_large = factor > MAX_MULTIPLE;
+    let text = if is_too_large { MAX_MULTIPLE.to_string() } else { write_number(factor, places) };
+    let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let digits = whole.char_indices().flat_map(|(at, digit)| {
+        let has_comma = at > 0 && (whole.len() - at).is_multiple_of(3);
+        has_comma.then_some(',').into_iter().chain([digit])
+    });
+    format!("{}{}{fraction}", if is_too_large { "over " } else { "" }, digits.collect::<String>())
 }
 
 /// Whether all digits of a number are zero.

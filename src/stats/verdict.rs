@@ -69,8 +69,8 @@ impl MetricKind {
         if self == Self::Speed { 1.0 } else { -1.0 }
     }
 
-    /// The share by which the metric became worse, as printed: the lost share of speed, or the additional share of memory. It
-    /// is negative if the metric became better.
+    /// The share by which the metric became worse: the lost share of speed, or the additional share of memory. It is negative if
+    /// the metric became better.
     pub fn worsening(self, log_ratio: f64) -> f64 {
         -self.sign() * (self.sign() * log_ratio).exp_m1()
     }
@@ -105,7 +105,7 @@ impl SeverityThresholds {
 }
 
 impl Severity {
-    /// The severity by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`. An inconclusive
+    /// The severity by the share of worsening. Only the verdict `Slower` gives more than `Informative`. An inconclusive
     /// result has an exit code of its own.
     pub fn of(verdict: Verdict, log_ratio: f64, kind: MetricKind, thresholds: SeverityThresholds) -> Self {
         let worsening = kind.worsening(log_ratio);

@@ -79,7 +79,11 @@ fn compare(base: &TestRecord, new: &TestRecord, arguments: &[&str]) -> Outcome {
 #[test]
 fn a_critical_change_is_named_and_exits_with_1() {
     let outcome = compare(&STEADY, &TestRecord::scaled(1.4), &[]).exits_with(1);
-    outcome.assert_stdout(&["critical: `pebble` decodes 28.", "slower than before ["]);
+    outcome.assert_stdout(&["critical: `pebble` decodes 1.4", "x slower than before ["]);
+    // The table of all metrics needs `--full`.
+    assert!(!outcome.stdout.contains("base → new"), "{}", outcome.stdout);
+    let full = compare(&STEADY, &TestRecord::scaled(1.4), &["--full"]).exits_with(1);
+    full.assert_stdout(&["critical: `pebble` decodes 1.4", "base → new", "> decode"]);
     assert!(outcome.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", outcome.stdout);
 }
 
@@ -124,7 +128,7 @@ fn a_record_of_another_machine_is_refused_or_compared_with_force_and_a_warning()
 fn a_comparison_has_every_format_of_a_report() {
     let formats = formats(&["compare", "base", "new"]);
     assert_eq!(formats, crate::support::snapshot::formats(&["report", "record"]));
-    let excerpts = [("csv", "base,new,forced,"), ("markdown", "| case |"), ("json", "\"changes\"")];
+    let excerpts = [("csv", "base,new,forced,"), ("markdown", "headline metric"), ("json", "\"changes\"")];
     let mut seen = Vec::new();
     for format in &formats {
         let outcome = compare(&STEADY, &STEADY, &["--format", format]);

@@ -14,10 +14,10 @@ fn measure(options: &[&str]) -> Outcome {
 #[test]
 fn a_quiet_run_prints_the_table_its_failures_and_nothing_else() {
     let usual = measure(&[]).exits_with(4);
-    usual.assert_stderr(&["block 1 of 1", "recorded in "]).assert_stdout(&["full report"]);
+    usual.assert_stderr(&["block 1 of 1", "recorded in "]).assert_stdout(&["in full:"]);
     let quiet = measure(&["-q"]).exits_with(4);
     quiet.assert_stdout(&["sound", "ends-early"]);
-    assert!(!quiet.stdout.contains("full report"), "{quiet:?}");
+    assert!(!quiet.stdout.contains("in full:"), "{quiet:?}");
     let is_problem = |line: &str| line.starts_with("ends-early: ") || line.starts_with("warning: ");
     assert!(quiet.stderr.lines().any(|line| line.starts_with("ends-early: exited")), "{quiet:?}");
     assert!(quiet.stderr.lines().all(is_problem), "{quiet:?}");

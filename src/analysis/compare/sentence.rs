@@ -5,7 +5,7 @@ use crate::analysis::metric::{self, Metric, Wording};
 use crate::analysis::values::workloads;
 use crate::plan::{Order, Plan};
 use crate::text;
-use stats::{Comparison, NO_DIFFERENCE, Phrase, Verdict};
+use stats::{Comparison, NO_DIFFERENCE, Phrase, Verdict, with_other};
 
 /// The sentence for a comparison within one record.
 pub fn sentence(plan: &Plan, compared: &Compared) -> String {
@@ -88,7 +88,7 @@ impl Sentence {
                 format!("{equal} as {other}, {} {bounds}", change.trim_start_matches("the same "))
             }
             Some(Verdict::Faster | Verdict::Slower) => {
-                format!("{} {other} {bounds}", self.with_change(change))
+                format!("{} {bounds}", self.with_change(change, other))
             }
             None if change == NO_DIFFERENCE => {
                 let range = if bounds.is_empty() { String::new() } else { format!(" {bounds}") };
@@ -97,7 +97,7 @@ impl Sentence {
                     Other::Named(_) => format!("{start}: {change} against {other}{range} ({})", reason()),
                 }
             }
-            None => format!("{} {other} {bounds} ({})", self.with_change(change), reason()),
+            None => format!("{} {bounds} ({})", self.with_change(change, other), reason()),
         }
     }
 
@@ -106,13 +106,13 @@ impl Sentence {
         format!("{}: {message}", self.start())
     }
 
-    /// The sentence up to the other side: `a` decodes 4.1 times as fast as; `a` needs 14 % more memory than.
-    fn with_change(&self, change: &str) -> String {
-        let conjunction = if change.contains(" times as ") { "as" } else { "than" };
+    /// The sentence up to the interval: `a` decodes 4.1x as fast as `b`; `a` needs 4 % more memory than `b`.
+    fn with_change(&self, change: &str, other: &str) -> String {
         match self.metric.wording {
-            Wording::Speed(_) => format!("{} {change} {conjunction}", self.start()),
+            Wording::Speed(_) => format!("{} {}", self.start(), with_other(change, other)),
             Wording::Amount(resource) => {
-                format!("{} needs {change} {resource}{} {conjunction}", self.subject, self.in_parentheses())
+                let change = format!("{change} {resource}{}", self.in_parentheses());
+                format!("{} needs {}", self.subject, with_other(&change, other))
             }
         }
     }

@@ -57,7 +57,8 @@ fn print_judgement(arguments: &RunArgs, judgement: Result<Judgement>) -> Result<
     };
     if let Some(why) = hidden_on_stdout(arguments) {
         // Programs read stdout, so the table for people goes to stderr.
-        let table = report::FORMATS[0].render(&judgement, report::Screen::default()).unwrap_or_default();
+        let content = report::JudgementContent { judgement: &judgement, full: arguments.view.full };
+        let table = report::FORMATS[0].render(&content, report::Screen::default()).unwrap_or_default();
         let table = String::from_utf8_lossy(&table);
         note(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
     }

@@ -8,8 +8,8 @@ use crate::text::{line, plural};
 use stats::{Severity, Verdict, quality};
 
 /// Precedes the title of a headline metric.
-const HEADLINE_MARK: &str = "* ";
-const HEADLINE_LEGEND: &str = "* decides the exit status: the scenario's headline metric";
+const HEADLINE_MARK: &str = "> ";
+const HEADLINE_LEGEND: &str = "> decides the exit status: the scenario's headline metric";
 pub const MEAN_CAUTION: &str =
     "each workload has the same weight in a geometric mean; no single workload has this ratio";
 
@@ -46,13 +46,50 @@ fn age(base: &str, new: &str) -> Option<String> {
 
 /// A sentence for each headline metric, the highest severity first.
 pub fn sentences(judgement: &Judgement) -> Vec<String> {
-    let mut gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
-    gating.sort_by_key(|it| std::cmp::Reverse(it.severity));
     let marked = |it: &Change| match it.severity {
         Severity::Informative => it.sentence.clone(),
         severity => format!("{}: {}", severity_name(severity), it.sentence),
     };
+    let mut gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
+    gating.sort_by_key(|it| (std::cmp::Reverse(it.severity), urgency(it)));
     gating.into_iter().map(marked).collect()
+}
+
+/// The most sentences on one screen.
+const MAX_SENTENCES: usize = 10;
+/// The most notes on one screen.
+const MAX_NOTES: usize = 2;
+
+/// The first sentences, without those about headline metrics that are the same if all do not fit, and the number of the others.
+pub fn first_sentences(judgement: &Judgement) -> Vec<String> {
+    let all = sentences(judgement);
+    let same = judgement.changes.iter().filter(|it| it.gating && is(it, Verdict::Same)).count();
+    let changed = if all.len() > MAX_SENTENCES { all.len() - same } else { all.len() };
+    let more = match changed.saturating_sub(MAX_SENTENCES) {
+        0 => None,
+        more => Some(format!("and {}", plural(more, "more change"))),
+    };
+    let unchanged = (changed < all.len()).then(|| format!("{} the same", plural(same, "headline metric")));
+    let rest: Vec<String> = more.into_iter().chain(unchanged).collect();
+    let shown = all.into_iter().take(changed.min(MAX_SENTENCES));
+    shown.chain((!rest.is_empty()).then(|| format!("{}: `--full` has them", rest.join(", ")))).collect()
+}
+
+/// The order of changes of one severity; those that are the same come last.
+fn urgency(change: &Change) -> u8 {
+    match &change.outcome {
+        Outcome::FailsNow(_) => 0,
+        Outcome::Compared(..) if is(change, Verdict::Slower) => 1,
+        Outcome::NotCompared(_) | Outcome::FailedInBoth(_) => 2,
+        Outcome::FailedBefore(_) => 4,
+        Outcome::Compared(..) if is(change, Verdict::Faster) => 4,
+        Outcome::Compared(..) if is(change, Verdict::Same) => 5,
+        Outcome::Compared(..) => 3,
+    }
+}
+
+fn is(change: &Change, verdict: Verdict) -> bool {
+    change.comparison().is_some_and(|found| found.decision.verdict == Some(verdict))
 }
 
 /// A table for each configuration, with its name where there are several.
@@ -118,9 +155,35 @@ fn legend(judgement: &Judgement) -> Vec<String> {
 
 /// The lines after the table: means with their caution, notes, the legend.
 pub fn lines_after_table(judgement: &Judgement) -> Vec<String> {
+    means(judgement).chain(notes(judgement)).chain(legend(judgement)).collect()
+}
+
+/// The lines at the end of the one screen: means with their caution, the first notes, and what `--full` adds.
+pub fn last_lines(judgement: &Judgement) -> Vec<String> {
+    let more = judgement.notes.len().saturating_sub(MAX_NOTES);
+    let more = (more > 0).then(|| format!("note: and {}: `--full`", plural(more, "more note")));
+    let notes = notes(judgement).take(MAX_NOTES).chain(more);
+    means(judgement).chain(notes).chain(other_metrics(judgement)).collect()
+}
+
+fn means(judgement: &Judgement) -> impl Iterator<Item = String> {
     let caution = (!judgement.means.is_empty()).then(|| MEAN_CAUTION.to_string());
-    let notes = judgement.notes.iter().map(|note| format!("note: {}", line(note)));
-    judgement.means.iter().map(mean).chain(caution).chain(notes).chain(legend(judgement)).collect()
+    judgement.means.iter().map(mean).chain(caution)
+}
+
+fn notes(judgement: &Judgement) -> impl Iterator<Item = String> {
+    judgement.notes.iter().map(|note| format!("note: {}", line(note)))
+}
+
+/// `40 other metrics do not decide the exit status: 2 worse, 1 better; `--full` has their table`.
+fn other_metrics(judgement: &Judgement) -> Option<String> {
+    let others: Vec<&Change> = judgement.changes.iter().filter(|it| !it.gating).collect();
+    let count = |wanted: Verdict| others.iter().filter(|it| is(it, wanted)).count();
+    let (worse, better) = (count(Verdict::Slower), count(Verdict::Faster));
+    let (metrics, counts) = (plural(others.len(), "other metric"), format!("{worse} worse, {better} better"));
+    (!others.is_empty()).then(|| {
+        format!("{metrics} without effect on the exit status: {counts}; `--full` has a table of all metrics")
+    })
 }
 
 fn mean(mean: &Mean) -> String {
@@ -137,12 +200,7 @@ fn mean(mean: &Mean) -> String {
 /// The summary: `6 headline metrics: 1 worse, 3 the same, 2 inconclusive (1 critical)`.
 pub fn summary(judgement: &Judgement) -> String {
     let gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
-    let verdict = |wanted: Verdict| {
-        gating
-            .iter()
-            .filter(|it| it.comparison().is_some_and(|found| found.decision.verdict == Some(wanted)))
-            .count()
-    };
+    let verdict = |wanted: Verdict| gating.iter().filter(|it| is(it, wanted)).count();
     let outcome = |is: fn(&Outcome) -> bool| gating.iter().filter(|it| is(&it.outcome)).count();
     let counts = [
         (verdict(Verdict::Slower), "worse"),

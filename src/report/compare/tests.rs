@@ -38,7 +38,7 @@ fn judgement() -> Judgement {
 }
 
 fn text(format: &str, width: Option<usize>) -> String {
-    shown(&judgement(), format, width)
+    shown(&JudgementContent { judgement: &judgement(), full: true }, format, width)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_force_warning_comes_first_and_verdicts_before_values() {
     let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("no {text}\n{table}"));
     assert!(at("note: the new record was interrupted") < at("base: record 2026"), "{table}");
     assert!(at("critical: `reference` decodes") < at("base → new"), "{table}");
-    assert!(at("* cold start") < at("geometric mean"), "{table}");
+    assert!(at("> cold start") < at("geometric mean"), "{table}");
     let last = table.lines().last().unwrap();
     assert!(table.trim_end().ends_with("critical)") && !last.is_empty(), "{table}");
 }
@@ -95,4 +95,31 @@ fn the_summary_counts_headlines() {
     assert_eq!(summary(1.15), "1 headline metric: 1 worse (1 a warning)");
     assert_eq!(summary(1.0), "1 headline metric: 1 the same");
     assert_eq!(summary(0.5), "1 headline metric: 1 better");
+}
+
+#[test]
+fn by_default_a_comparison_is_one_screen_with_the_most_severe_changes_first() {
+    let engines = ["reference", "beacon", "coal", "motor", "reed", "toy"];
+    let all = selection(&engines, &["load", "ttft", "prefill", "decode"]);
+    let base = run(&all, 1.0, 0.001, 1);
+    let mut new = run(&all, 1.0, 0.001, 2);
+    for sample in new.samples.iter_mut() {
+        let configuration = new.header.plan.cases[sample.case].configuration;
+        let slowdown = [1.0, 1.0, 1.15, 1.0, 1.5, 1.0, 1.0][configuration];
+        let times = sample.iteration.sequences.iter_mut().flat_map(|it| it.token_ns.iter_mut().flatten());
+        times.for_each(|ns| *ns = (*ns as f64 * slowdown) as u64);
+    }
+    let judgement = judge(&base, &new, SeverityThresholds::default(), true).unwrap();
+    let text = |full| shown(&JudgementContent { judgement: &judgement, full }, "table", Some(80));
+    let (screen, full) = (text(false), text(true));
+    assert!(screen.lines().count() <= 40, "{screen}");
+    assert!(full.lines().count() > 100, "{full}");
+    let at = |text: &str| screen.find(text).unwrap_or_else(|| panic!("no {text}\n{screen}"));
+    assert!(
+        at("critical: `reed` decodes 1.50x slower") < at("warning: `coal` decodes 1.15x slower"),
+        "{screen}"
+    );
+    assert!(screen.contains("headline metrics the same") && !screen.contains("`beacon` decodes"), "{screen}");
+    assert!(screen.contains("without effect on the exit status"), "{screen}");
+    assert_eq!(screen.lines().last(), full.lines().last());
 }

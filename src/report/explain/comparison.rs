@@ -8,7 +8,10 @@ use crate::report::ranking::compared_in;
 use crate::report::rows::Row;
 use crate::report::verdicts::PairVerdict;
 use crate::text::{line, plural, three_digits, with_commas};
-use stats::{Comparison, Evidence, FloorSource, MIN_VERDICT_BLOCKS, Obstacle, SourcedFloor, StoppedBy};
+use stats::{
+    Comparison, Evidence, FloorSource, MIN_VERDICT_BLOCKS, NO_DIFFERENCE, Obstacle, Phrase, SourcedFloor,
+    StoppedBy, Verdict, with_other,
+};
 
 /// The amount of detail of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +56,21 @@ pub fn explain(
         }
     }
     obstacle(context, part, &comparison, family);
+}
+
+/// A row against another row in a few words: `11x as fast as the reference `a` [8, 13]`. `other` names the other row.
+pub fn in_short(row: &Row, against: &Row, pairs: &[PairVerdict], other: &str) -> Option<String> {
+    let compared = compared_in(pairs, row, against)?;
+    let comparison = compared.comparison().ok()?;
+    let Comparison { decision, evidence, blocks, .. } = &comparison;
+    let Phrase { change, bounds, .. } = Phrase::of_decision(decision, evidence, compared.pair.metric.kind());
+    Some(match decision.verdict {
+        Some(Verdict::Faster | Verdict::Slower) => format!("{} {bounds}", with_other(&change, other)),
+        Some(Verdict::Same) => format!("as fast as {other}, {}", change.trim_start_matches("the same ")),
+        Some(Verdict::Inconclusive) => format!("inconclusive against {other}"),
+        None if change == NO_DIFFERENCE => format!("{change} against {other}"),
+        None => format!("{} (no verdict: {})", with_other(&change, other), plural(blocks, "block")),
+    })
 }
 
 fn sentence(
@@ -135,10 +153,7 @@ fn probability(part: &mut Part, comparison: &Comparison, family: usize) {
     } else {
         String::new()
     };
-    part.say(format!(
-        "{}{correction}: between equal sides, noise would show such a difference {frequency}.",
-        p_text(p)
-    ));
+    part.say(format!("{}{correction}: noise alone would show such a difference {frequency}.", p_text(p)));
 }
 
 fn p_text(p: f64) -> String {
@@ -189,7 +204,7 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
     let more = |part: &mut Part, blocks: Option<usize>| match blocks {
         Some(blocks) => {
             part.say(format!(
-                "About {blocks} blocks with the same noise would decide it; so would a quieter machine."
+                "About {blocks} blocks would decide it, if the noise stays the same. On a quieter machine, fewer may."
             ));
             part.hint(format!("measure again with `--blocks {blocks}`"));
         }
@@ -198,35 +213,31 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
     match comparison.obstacle() {
         None => {}
         Some(Obstacle::WideInterval { blocks }) => {
-            part.say("It is inconclusive because the interval is too wide: it includes faster and slower.");
+            part.say("It is inconclusive: the interval is so wide that the engine may be faster or slower.");
             more(part, blocks);
         }
         Some(Obstacle::TooWideForSame { blocks }) => {
-            part.say("It is inconclusive because the interval is too wide for `same`: the whole interval must be within 2 %.");
+            part.say("It is inconclusive: the difference is small, but part of the interval is beyond the 2 % of `same`.");
             more(part, blocks);
         }
         Some(Obstacle::ManyComparisons { blocks }) => {
             part.say(format!(
-                "It is inconclusive because of the correction for {family} comparisons. Without the other comparisons, the difference would be significant."
+                "It is inconclusive: of {family} comparisons, some differ by chance. As the only comparison, this one would be significant."
             ));
             more(part, blocks);
         }
         Some(Obstacle::NoiseFloor) => {
             part.say(format!(
-                "It is inconclusive because the estimated difference, {}, is not beyond the noise of this machine ({}).",
+                "It is inconclusive: the estimated difference, {}, is within the noise of this machine ({}).",
                 stats::size(comparison.evidence.estimate().abs()),
                 stats::noise(comparison.decision.thresholds.difference())
             ));
-            part.say(
-                "More blocks help only if they change this estimate. A quieter machine helps: end other programs, or measure at another time.",
-            );
+            part.say("A quieter machine helps: end other programs, or measure at another time.");
             part.hint("orchestrate machine");
             let is_of_few = comparison.floor.is_some_and(|it| !it.floor.is_reliable());
             let remedy = &context.report.verdicts.calibration.remedy;
             if is_of_few && !context.report.verdicts.calibration.uncalibrated.is_empty() {
-                part.say(
-                    "The noise floor itself is from fewer than 20 blocks. A calibration measures it over 20.",
-                );
+                part.say("This noise floor is from fewer than 20 blocks. A calibration measures it in 20.");
                 part.hint(remedy.clone());
             }
         }

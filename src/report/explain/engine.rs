@@ -1,4 +1,5 @@
-//! An engine in sentences: what ran, its failure, its output, its claims, its verdict in each case, its load and its memory.
+//! An engine in sentences: its failure, its verdict in each case, its output, its claims, its warnings, and what ran. In full also
+//! the evidence of each verdict, the values of the output check, its load and its memory.
 
 use super::comparison::Detail;
 use super::context::{Context, Part, launches};
@@ -8,29 +9,51 @@ use crate::analysis::metric::{MetricId, Unit};
 use crate::report::rows::Row;
 use crate::text::plural;
 
-pub fn parts(context: &Context, configuration: usize) -> Vec<Part> {
+/// The most warnings on one screen.
+const MAX_WARNINGS: usize = 3;
+
+/// Brief: one screen.
+pub fn parts(context: &Context, configuration: usize, detail: Detail) -> Vec<Part> {
     let label = &context.data.engines[configuration].label;
-    let mut parts = vec![identity(context, configuration)];
+    let mut identity = identity(context, configuration);
     if let Some(purpose) = subject::purpose(&context.data, configuration) {
-        parts[0].say(purpose);
-        return parts;
+        identity.say(purpose);
+        return vec![identity];
     }
     let failed = context.report.failed.iter().find(|it| it.engine.label == *label);
-    parts.extend(failed.map(|it| failure(label, &it.failure)));
-    parts.extend(output::part(context, configuration));
-    parts.extend(claims(context, label));
-    parts.extend(warnings(context, label));
+    let mut parts: Vec<Part> = failed.map(|it| failure(label, &it.failure)).into_iter().collect();
     let rows: Vec<&Row> = context.report.rows.iter().filter(|row| row.engine.label == *label).collect();
-    parts.extend(rows.iter().map(|row| {
-        let mut part = verdicts(context, row, Detail::Brief);
-        part.sentences.extend(workload::remarks(context, row));
-        part
-    }));
+    match detail {
+        Detail::Brief => parts.extend(verdicts_in_short(context, label, &rows)),
+        Detail::Full => parts.extend(rows.iter().map(|row| {
+            let mut part = verdicts(context, row, Detail::Brief);
+            part.sentences.extend(workload::remarks(context, row));
+            part
+        })),
+    }
+    parts.extend(output::part(context, configuration, detail));
+    parts.extend(claims(context, label));
+    parts.extend(warnings(context, label, if detail == Detail::Brief { MAX_WARNINGS } else { usize::MAX }));
+    parts.push(identity);
+    if detail == Detail::Brief {
+        return parts;
+    }
     parts.extend(rows.iter().find_map(|row| load(row)));
     let measured = rows.iter().filter(|row| row.failure.is_none());
     // The peak of a launch includes earlier cases, so the last case has the largest.
     parts.extend(measured.filter_map(|row| workload::memory(row)).next_back());
     parts
+}
+
+/// A paragraph for each case, the most important case first.
+fn verdicts_in_short(context: &Context, label: &str, rows: &[&Row]) -> Option<Part> {
+    let mut part = Part::titled(format!("`{label}`: verdicts"));
+    for row in rows.iter().rev() {
+        part.say(workload::verdict_in_short(context, row));
+        let hints = row.failure.iter().flat_map(|it| it.hint.iter().flat_map(|hint| hint.lines()));
+        hints.for_each(|hint| part.hint(hint));
+    }
+    (!rows.is_empty()).then_some(part)
 }
 
 /// The facts that the engine reports.
@@ -80,14 +103,16 @@ fn claims(context: &Context, label: &str) -> Option<Part> {
 }
 
 /// The warnings about this engine. Contradicted claims have a part of their own.
-fn warnings(context: &Context, label: &str) -> Option<Part> {
+fn warnings(context: &Context, label: &str, most: usize) -> Option<Part> {
     let is_claim = |text: &str| context.report.contradictions.iter().any(|it| text.starts_with(&it.message));
     let about_engine = |text: &&String| {
         text.strip_prefix(label).is_some_and(|rest| rest.starts_with(": ")) && !is_claim(text)
     };
-    let warnings = context.report.warnings.iter().filter(about_engine);
+    let warnings: Vec<&String> = context.report.warnings.iter().filter(about_engine).collect();
     let mut part = Part::titled("warnings");
-    part.sentences.extend(warnings.map(|text| format!("warning: {text}")));
+    part.sentences.extend(warnings.iter().take(most).map(|text| format!("warning: {text}")));
+    let more = warnings.len().saturating_sub(most);
+    part.sentences.extend((more > 0).then(|| format!("warning: and {} more; `--full` has all", more)));
     (!part.sentences.is_empty()).then_some(part)
 }
 

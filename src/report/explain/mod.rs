@@ -19,6 +19,7 @@ use super::ranking::rankings;
 use super::run_data::RunData;
 use super::run_report::Report;
 use crate::record::RunRecord;
+pub use comparison::Detail;
 use context::{Context, Part, command};
 use subject::Subject;
 
@@ -35,15 +36,15 @@ pub struct Explanation {
 }
 
 /// The explanation of what these words name: an engine, a case or both. Without words, that of the terms. The error lists the
-/// names of the record.
-pub fn explain(record: &RunRecord, words: &[String]) -> Result<Explanation, String> {
+/// names of the record. `detail` is that of an engine.
+pub fn explain(record: &RunRecord, words: &[String], detail: Detail) -> Result<Explanation, String> {
     let report = Report::of(record);
     let context = Context { record, data: RunData::of(record), report: &report, rankings: rankings(&report) };
     if words.is_empty() {
         return Ok(context.terms());
     }
     let subject = subject::find(&context.data, &words.join(" "))?;
-    Ok(context.explanation(&subject))
+    Ok(context.explanation(&subject, detail))
 }
 
 /// The explanation of the terms of all reports, or of the term that these words name. `None` if there is no such term.
@@ -71,7 +72,7 @@ impl Context<'_> {
         }
     }
 
-    fn explanation(&self, subject: &Subject) -> Explanation {
+    fn explanation(&self, subject: &Subject, detail: Detail) -> Explanation {
         let Subject { configurations, workloads, .. } = subject;
         let mut parts = Vec::new();
         match (configurations.is_empty(), workloads.is_empty()) {
@@ -82,7 +83,7 @@ impl Context<'_> {
             }
             (false, true) => {
                 for &configuration in configurations {
-                    parts.extend(engine::parts(self, configuration));
+                    parts.extend(engine::parts(self, configuration, detail));
                 }
             }
             (false, false) => {
@@ -93,20 +94,22 @@ impl Context<'_> {
                 }
             }
         }
-        let more = self.more(subject);
+        let more = self.more(subject, detail);
         Explanation { record: self.report.record.clone(), about: subject.name.clone(), parts, more }
     }
 
     /// Commands that explain the same subject in more or in less detail.
-    fn more(&self, subject: &Subject) -> Vec<String> {
+    fn more(&self, subject: &Subject, detail: Detail) -> Vec<String> {
         let Subject { configurations, workloads, .. } = subject;
         let labels: BTreeSet<&str> =
             configurations.iter().map(|&index| self.data.engines[index].label.as_str()).collect();
-        let measured = |label: &str| self.report.rows.iter().find(|row| row.engine.label == label);
+        // The last case is the most important one.
+        let measured = |label: &str| self.report.rows.iter().rfind(|row| row.engine.label == label);
         match (labels.first(), workloads.first()) {
             (Some(label), None) => {
-                let row = measured(label);
-                row.map(|row| command(&[label, &row.case.label])).into_iter().collect()
+                let row = measured(label).map(|row| command(&[label, &row.case.label]));
+                let full = row.as_ref().filter(|_| detail == Detail::Brief);
+                full.map(|_| command(&[label, "--full"])).into_iter().chain(row).collect()
             }
             (Some(label), Some(_)) => vec![command(&[label])],
             (None, Some(workload)) => {

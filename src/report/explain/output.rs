@@ -1,5 +1,6 @@
 //! The output check of an engine in sentences: the status, the deviation with its bounds, the tokens, and the next step.
 
+use super::comparison::Detail;
 use super::context::{Context, Part};
 use crate::analysis::agreement::bounds::{AGREES, EXACT, Precision};
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, two_digits};
@@ -8,7 +9,11 @@ use crate::plan::prompts::Prompts;
 use crate::text::{line, plural, with_commas};
 use protocol::Capabilities;
 
-pub fn part(context: &Context, configuration: usize) -> Option<Part> {
+/// The most reasons on one screen.
+const MAX_REASONS: usize = 2;
+
+/// Brief: without the values of the check.
+pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<Part> {
     let label = &context.data.engines[configuration].label;
     if !context.data.is_measured_row(configuration) {
         return None;
@@ -30,12 +35,15 @@ pub fn part(context: &Context, configuration: usize) -> Option<Part> {
     let agreement = &context.report.outputs.iter().find(|it| it.engine == *label)?.agreement;
     let mut part = Part::titled(format!("output: {}", agreement.cell()));
     part.say(meaning(agreement));
-    let verifier = verifier(&agreement.against);
-    scores(&mut part, agreement, &verifier);
-    costs(context, &mut part, configuration, agreement);
-    tokens(&mut part, agreement, &verifier);
-    early_text(context, &mut part, configuration, agreement);
-    for reason in &agreement.reasons {
+    if detail == Detail::Full {
+        let verifier = verifier(&agreement.against);
+        scores(&mut part, agreement, &verifier);
+        costs(context, &mut part, configuration, agreement);
+        tokens(&mut part, agreement, &verifier);
+        early_text(context, &mut part, configuration, agreement);
+    }
+    let shown = if detail == Detail::Full { agreement.reasons.len() } else { MAX_REASONS };
+    for reason in agreement.reasons.iter().take(shown) {
         part.say(format!("Reason: {}.", line(reason).trim_end_matches('.')));
     }
     next_step(context, &mut part, configuration, agreement);
@@ -48,13 +56,13 @@ fn meaning(agreement: &Agreement) -> &'static str {
             "It is the verifier: it answers in f32, and the outputs of the other engines are compared with its answers."
         }
         (Status::Exact, _) => {
-            "Exact: its tokens are the verifier's, and its log-probabilities are within the bound below."
+            "Exact: it gives the same tokens as the verifier, and almost the same log-probabilities."
         }
         (Status::Agrees, _) => {
             "Agrees: its output is as close to the verifier's as that of correct engines in 16 or 8 bits."
         }
         (Status::Drifts, _) => {
-            "Drifts: its output is not close to the verifier's, but within the bounds of its precision."
+            "Drifts: its output differs clearly from the verifier's, but not more than its precision may cause."
         }
         (Status::Wrong, _) => "Wrong: it does not give the output of this model. Its speed is not compared.",
         (Status::Unverified, _) => {
@@ -83,7 +91,7 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
     part.say(format!("The largest difference of one token is {} nats.", two_digits(scores.largest)));
     if let Some(worst) = scores.worst {
         part.say(format!(
-            "The worst stretch, ids {} to {} of text {}, differs by {} nats; above {} the output is wrong.",
+            "The part that differs most, tokens {} to {} of text {}, differs by {} nats; above {} it is wrong.",
             with_commas(worst.from),
             with_commas(worst.to),
             worst.sequence,
@@ -131,9 +139,9 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
     if let Some(greedy) = &agreement.greedy {
         let texts = plural(with_commas(greedy.texts), "generated text");
         part.say(match greedy.differing {
-            0 => format!("In {texts}, all {} tokens are those of {verifier}.", with_commas(greedy.compared)),
+            0 => format!("In {texts}, all {} tokens are the same as those of {verifier}.", with_commas(greedy.compared)),
             differing => format!(
-                "In {} of {texts}, its tokens differ from those of {verifier}: {} of {} tokens come before the difference.",
+                "In {} of {texts}, its tokens differ from those of {verifier}. Up to the differences, {} of {} tokens are the same.",
                 with_commas(differing),
                 with_commas(greedy.equal),
                 with_commas(greedy.compared)
@@ -164,15 +172,17 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
         let bounds = agreement.bounds;
         let positions = with_commas(gaps.positions);
         if gaps.differing == 0 {
-            part.say(format!("The verifier gives the same token for all {positions} measured tokens that it checked, each after the same text."));
+            part.say(format!(
+                "The verifier checked {positions} measured tokens, and gives the same token each time."
+            ));
             return;
         }
         part.say(format!(
-            "The verifier checked {positions} measured tokens, each after the same text, and gives another token in place of {} of them.",
+            "The verifier checked {positions} measured tokens, and gives another token in {} places.",
             with_commas(gaps.differing)
         ));
         part.say(format!(
-            "Its tokens are {} nats less likely than the verifier's on average (above {} is wrong), and at most {} (above {} is wrong).",
+            "The verifier finds its own tokens more likely: by {} nats on average (wrong above {}), by {} at most (wrong above {}).",
             two_digits(gaps.mean),
             two_digits(bounds.gap),
             two_digits(gaps.worst),
@@ -199,8 +209,8 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
     let is_verifier = agreement.against == Against::Itself;
     if can_depend && plan.verification != Verification::Off && !is_verifier {
         part.say(
-            "It is unknown whether it computes all of each prompt: the verifier checked no token after a prompt whose first \
-             half decides the next token.",
+            "Not checked: whether it computes whole prompts. The verifier checked no token after a prompt whose first half \
+             decides the next token.",
         );
     }
 }

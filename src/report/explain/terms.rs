@@ -59,7 +59,7 @@ fn columns(report: Option<&Report>) -> Part {
     if some_row(|_| true) {
         part.say("A value is the median of the launches' medians. Ratios are of paired rounds, so they may differ from ratios of shown values.");
         part.say(format!(
-            "{NOT_A_QUOTIENT}: a ratio of paired rounds that differs from the ratio of the two shown values."
+            "{NOT_A_QUOTIENT}: a ratio of paired rounds that differs from that of the two shown values."
         ));
         part.say(format!("{NOT_YET_CHECKED}: the output check continues after the last block."));
     }
@@ -132,7 +132,7 @@ fn verdicts(report: Option<&Report>) -> Part {
         ),
         (Certainty::Same, "same: the whole interval is within 2 % of 1."),
         (Certainty::Inconclusive, "inconclusive, ?: noise is too large for a decision."),
-        (Certainty::NoVerdict, "x?: there is no verdict, because of too few blocks or sequential order."),
+        (Certainty::NoVerdict, "2x?: there is no verdict, because of too few blocks or sequential order."),
     ];
     part.sentences.extend(
         meanings

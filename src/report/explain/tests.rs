@@ -22,7 +22,7 @@ fn stored_records() -> Vec<(String, RunRecord)> {
 
 fn explanation(record: &RunRecord, name: &str) -> Explanation {
     let words: Vec<String> = name.split(' ').filter(|it| !it.is_empty()).map(String::from).collect();
-    explain(record, &words).unwrap_or_else(|error| panic!("{name}: {error}"))
+    explain(record, &words, Detail::Full).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// The text for a terminal, with one space between words.
@@ -31,7 +31,7 @@ fn explained(record: &RunRecord, name: &str) -> String {
 }
 
 fn error(record: &RunRecord, name: &str) -> String {
-    explain(record, &[name.to_string()]).err().unwrap()
+    explain(record, &[name.to_string()], Detail::Full).err().unwrap()
 }
 
 /// Every engine, every case, each pair of both, and the terms.
@@ -113,17 +113,15 @@ fn no_sentence_is_longer_than_a_reader_can_follow() {
 fn an_engine_has_its_verdict_with_the_evidence() {
     let record = verified(&[ORIGINAL, BEACON, InventedEngine { dtype: "f32", ..REED }]);
     let text = explained(&record, "beacon decode");
-    assert!(text.contains("It is number 2 of 3 engines with a rank, by decode."), "{text}");
+    assert!(text.contains("Its rank is 2 of 3, by decode."), "{text}");
     assert!(text.contains("Reference: `beacon` decodes 11."), "{text}");
-    assert!(text.contains("times as fast as `patient-original` ["), "{text}");
+    assert!(text.contains("x as fast as `patient-original` ["), "{text}");
     assert!(text.contains("with 95 % confidence, over 5 blocks with paired rounds."), "{text}");
     assert!(
-        text.contains(
-            "p < 0.0001, corrected for 2 comparisons (Holm's method): between equal sides, noise would show"
-        ),
+        text.contains("p < 0.0001, corrected for 2 comparisons (Holm's method): noise alone would show"),
         "{text}"
     );
-    assert!(text.contains("Best: `beacon` decodes 39.9 % slower"), "{text}");
+    assert!(text.contains("Best: `beacon` decodes 1.6"), "{text}");
     assert!(text.contains("It made 15 measured requests in 5 launches."), "{text}");
     let best = explained(&record, "reed");
     assert!(best.contains("Next best: `reed` decodes 1.67"), "{best}");
@@ -135,7 +133,7 @@ fn an_engine_has_its_verdict_with_the_evidence() {
 fn without_output_checks_no_engine_has_a_rank() {
     let text = explained(&decoding(&[ORIGINAL, BEACON]), "beacon");
     assert!(text.contains("It has no rank: its output was not checked."), "{text}");
-    assert!(text.contains("Reference: `beacon` decodes 11.0 times as fast"), "{text}");
+    assert!(text.contains("Reference: `beacon` decodes 11.0x as fast"), "{text}");
 }
 
 #[test]
@@ -164,7 +162,7 @@ fn a_noise_floor_is_named_with_its_source() {
 fn an_inconclusive_result_says_what_would_decide_it() {
     let twin = InventedEngine { name: "beacon", token_ms: 20.5, own_noise: 0.08, ..ORIGINAL };
     let wide = explained(&decoding(&[ORIGINAL, twin.clone()]), "beacon decode");
-    assert!(wide.contains("It is inconclusive because"), "{wide}");
+    assert!(wide.contains("It is inconclusive: "), "{wide}");
     assert!(
         wide.contains("hint: measure again with `--blocks ") || wide.contains("quieter machine"),
         "{wide}"
@@ -235,7 +233,7 @@ fn a_contradicted_claim_has_both_values() {
     let context =
         Context { record: &record, data: RunData::of(&record), rankings: rankings(&report), report: &report };
     let subject = subject::find(&context.data, "beacon").unwrap();
-    let text = words(&crate::report::shown(&context.explanation(&subject), "table", Some(100)));
+    let text = words(&crate::report::shown(&context.explanation(&subject, Detail::Full), "table", Some(100)));
     assert!(
         text.contains("Its claim about the threads is contradicted: reported 1 thread, observed 1.9 cores."),
         "{text}"
@@ -290,4 +288,30 @@ fn only_terms_that_occur_in_the_record_are_explained() {
     assert!(text.contains("The outputs of this record were not checked."), "{text}");
     assert!(!text.contains("unverified:"), "{text}");
     assert!(!text.contains("unavailable:"), "{text}");
+}
+
+#[test]
+fn an_engine_is_explained_on_one_screen_with_the_verdicts_first() {
+    for (file, record) in stored_records() {
+        let data = RunData::of(&record);
+        for label in data.engines.iter().map(|engine| engine.label.clone()) {
+            let explained = explain(&record, std::slice::from_ref(&label), Detail::Brief).unwrap();
+            for width in [80, 100] {
+                let text = crate::report::shown(&explained, "table", Some(width));
+                assert!(text.lines().count() <= 40, "{file}: {label}\n{text}");
+            }
+        }
+    }
+    let record = verified(&[ORIGINAL, BEACON, InventedEngine { dtype: "f32", ..REED }]);
+    let explained = explain(&record, &["beacon".into()], Detail::Brief).unwrap();
+    let text = words(&crate::report::shown(&explained, "table", Some(100)));
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part}\n{text}"));
+    let verdict = at("`decode`: decode ");
+    assert!(
+        at("rank 2 of 3; 11.") > verdict && at("x as fast as the reference `patient-original` [") > verdict
+    );
+    assert!(at("x slower than the best, `reed` [") > verdict, "{text}");
+    assert!(at("output: ") > verdict && at("`beacon`: what ran") > at("output: "), "{text}");
+    assert!(!text.contains(" nats (root mean square)"), "{text}");
+    assert!(text.contains("more: `orchestrate explain beacon --full`"), "{text}");
 }

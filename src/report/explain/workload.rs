@@ -9,6 +9,7 @@ use crate::report::limits;
 use crate::report::notes;
 use crate::report::ranking::{Ranking, Unranked};
 use crate::report::rows::{FailureSummary, Row};
+use crate::report::verdicts::PairVerdict;
 use crate::text::{plural, three_digits, with_commas};
 use stats::StoppedBy;
 
@@ -40,7 +41,7 @@ pub fn row_parts(context: &Context, configuration: usize, workload: &str) -> Vec
         parts.extend(memory(row));
     }
     if context.configuration(label).is_some() {
-        parts.extend(output::part(context, configuration));
+        parts.extend(output::part(context, configuration, Detail::Full));
     }
     parts.retain(|part| !part.sentences.is_empty());
     parts
@@ -174,6 +175,68 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     part
 }
 
+/// The verdict of a row in one paragraph: its value, its rank, and the ratios to the reference and to the best or next best row.
+pub fn verdict_in_short(context: &Context, row: &Row) -> String {
+    let case = &row.case.label;
+    if let Some(why) = &row.failure {
+        return format!("`{case}`: it failed: {}.", why.line().trim_end_matches('.'));
+    }
+    let value = row.case.headline.and_then(|metric| {
+        let estimate = row.summary(metric.id)?.estimate;
+        Some(format!("`{case}`: {} {}", metric.title, metric.unit.show(estimate)))
+    });
+    let ranking = context.ranking(row);
+    let rank = match ranking.and_then(|it| unranked(it, row)) {
+        Some(why) => Some(format!("no rank: {}", why_unranked(context, row, why))),
+        None => ranking.and_then(|it| {
+            let index = it.ranked.iter().position(|ranked| std::ptr::eq(*ranked, row))?;
+            Some(format!("rank {} of {}", index + 1, it.ranked.len()))
+        }),
+    };
+    let first: Vec<String> = value.or_else(|| Some(format!("`{case}`"))).into_iter().chain(rank).collect();
+    let mut sentences = vec![first.join(", ")];
+    if !context.report.is_wrong(row) {
+        let opponents = opponents(context, row);
+        let all = opponents.iter().filter_map(|it| {
+            let other = format!("the {} `{}`", it.role, it.row.engine.label);
+            comparison::in_short(row, it.row, it.pairs, &other)
+        });
+        sentences.extend(all);
+    }
+    let is_reference = row.is_reference().then(|| "the other engines are compared with it".to_string());
+    sentences.extend(is_reference);
+    format!("{}.", sentences.join("; "))
+}
+
+/// A row that another row is compared with.
+struct Opponent<'a> {
+    role: &'static str,
+    row: &'a Row,
+    /// All comparisons that are corrected together with this one.
+    pairs: &'a [PairVerdict],
+}
+
+/// The reference of a row, and the best row of its workload or the next best. Rows without a valid value are left out.
+fn opponents<'a>(context: &'a Context, row: &Row) -> Vec<Opponent<'a>> {
+    let report = context.report;
+    let is_reference =
+        |it: &&Row| Some(&it.engine.label) == row.reference.as_ref() && it.case.label == row.case.label;
+    let reference = report
+        .rows
+        .iter()
+        .find(is_reference)
+        .filter(|it| !row.is_reference() && it.failure.is_none() && !report.is_wrong(it));
+    let pairs = report.verdicts.against_reference.as_slice();
+    let reference = reference.map(|it| Opponent { role: "reference", row: it, pairs });
+    let best = context.ranking(row).and_then(|ranking| match ranking.best() {
+        Some(best) if std::ptr::eq(best, row) => Some(("next best,", ranking.next_best()?)),
+        best => Some(("best,", best?)),
+    });
+    let best = best.filter(|(_, best)| Some(&best.engine.label) != row.reference.as_ref());
+    let best = best.map(|(role, row)| Opponent { role, row, pairs: &report.verdicts.all_pairs });
+    reference.into_iter().chain(best).collect()
+}
+
 fn unranked(ranking: &Ranking, row: &Row) -> Option<Unranked> {
     ranking.unranked.iter().find(|(it, _)| std::ptr::eq(*it, row)).map(|(_, why)| *why)
 }
@@ -183,7 +246,7 @@ fn rank(ranking: &Ranking, row: &Row) -> Option<String> {
     let index = ranking.ranked.iter().position(|it| std::ptr::eq(*it, row))?;
     Some(match all {
         1 => "It is the only engine with a rank.".into(),
-        _ => format!("It is number {} of {all} engines with a rank, by {}.", index + 1, ranking.metric.title),
+        _ => format!("Its rank is {} of {all}, by {}.", index + 1, ranking.metric.title),
     })
 }
 
@@ -377,7 +440,7 @@ pub fn memory(row: &Row) -> Option<Part> {
     }
     if let (Some(anonymous), Some(file)) = (resources.anonymous_bytes, resources.file_bytes) {
         part.say(format!(
-            "Of its memory during requests, {} is its own and {} is mapped from files, which the kernel can drop.",
+            "During requests, {} of its memory is its own. Files that it maps take {}, which the kernel can free.",
             show(anonymous),
             show(file)
         ));

@@ -95,7 +95,7 @@ fn nothing_is_compared_with_a_wrong_reference_and_another_is_proposed() {
 fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_its_mean_comes_after_the_verified() {
     let mut record = record_with_deviation(0.0);
     let text = rendered(&record, "table", 120);
-    assert!(text.contains("x*") && text.contains("*: its output is unverified"), "{text}");
+    assert!(text.contains("x†") && text.contains("†: its output is unverified"), "{text}");
     assert!(text.contains("; its output is unverified\n"), "{text}");
     let why = "note: `reed` is unverified: the tokens in `decode` were not checked; it gave neither";
     assert!(text.contains(why), "{text}");

@@ -26,7 +26,7 @@ pub fn table(overview: &Overview) -> Option<Table> {
         text("engine".into(), Keep::Always),
         Column { is_text: false, ..Column::named("result") },
         Column { overflow: Overflow::Wrapped, ..text("against the next best".into(), Keep::Always) },
-        Column { overflow: Overflow::Stacked, ..text(format!("against {reference}"), Keep::Always) },
+        Column { overflow: Overflow::Stacked, ..text(format!("vs {reference}"), Keep::Always) },
     ];
     let mut table = Table { columns, lines, gap: 3, ..Table::default() };
     // A column says nothing if there is no next best, or if the reference is always the best or the next best.

@@ -1,7 +1,7 @@
 //! The table of the default report: one row for each configuration, with the columns always in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::{NOT_A_QUOTIENT, ratio, scale};
+use super::cells::{NO_VERDICT, NOT_A_QUOTIENT, scale};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id};
 use crate::plan::scenario::{Kind, SCENARIOS};
@@ -12,10 +12,8 @@ use crate::report::rows::Row;
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::CONTRADICTED;
 use crate::text::shorten;
-use stats::{Summary, Verdict};
+use stats::{Phrase, Summary, Verdict};
 
-/// Follows a ratio without a verdict.
-pub const NO_VERDICT: &str = "?";
 /// The status of an output whose check continues after the last block.
 pub const NOT_YET_CHECKED: &str = "later";
 const MAX_WORD_WIDTH: usize = 14;
@@ -275,7 +273,7 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         return Tone::Dim.of("n/a");
     };
     let compared = Compared::as_stored(pair);
-    let text = ratio(value, compared.bounds(), pair.metric.kind());
+    let text = Phrase::in_cell(value, compared.bounds(), pair.metric.kind()).change;
     let quotient_mark = if is_quotient(report.rows.iter(), row, value) { "" } else { NOT_A_QUOTIENT };
     let mark = format!("{quotient_mark}{}", contradicted_mark(row));
     match compared.verdict() {

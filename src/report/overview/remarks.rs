@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::best;
-use super::cells::NOT_A_QUOTIENT;
-use super::columns::{NO_VERDICT, NOT_YET_CHECKED};
+use super::cells::{NO_VERDICT, NOT_A_QUOTIENT};
+use super::columns::NOT_YET_CHECKED;
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{Against, NO_VERIFIER_HINT, NoChecks, UNVERIFIABLE_HINT};
 use crate::analysis::metric::share::Absent;
@@ -24,8 +24,8 @@ use crate::text::{plural, shorten_at_word, width};
 
 /// The most warnings above the table; the full report has all.
 const MAX_WARNINGS: usize = 4;
-/// In columns: two lines of a usual terminal.
-const MAX_WARNING_WIDTH: usize = 190;
+/// In columns: two lines of a narrow terminal.
+const MAX_WARNING_WIDTH: usize = 156;
 const HINT: &str = "; hint: ";
 /// The most failures above the table, and the most hints below it.
 const MAX_FAILURES: usize = 3;
@@ -217,9 +217,9 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         notes.push(format!("vs ref: speed-up over `{}`{settings}", report.reference));
     }
     if has_mark(NOT_A_QUOTIENT) || is_marked_above {
-        let why =
-            "the ratio comes from paired rounds; it differs from the ratio of the two values in the table";
-        notes.push(format!("{NOT_A_QUOTIENT} {why}"));
+        notes.push(format!(
+            "{NOT_A_QUOTIENT} ratio of paired rounds; it differs from that of the two shown values"
+        ));
     }
     if has_mark(NO_VERDICT) {
         notes.push(format!("{NO_VERDICT} no verdict: the difference may be noise"));
@@ -274,12 +274,13 @@ pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
     let Some(record) = saved.map(|path| pasteable(&[path.to_string()])) else { return Vec::new() };
     let notes = match overview.report.notes.len() {
         0 => String::new(),
-        count => format!(" (with {})", plural(count, "note")),
+        count => format!(" ({} in the full report)", plural(count, "note")),
     };
     let explained = most_severe(overview).map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
+    // A long command between backticks continues after a backslash, so it can be pasted.
     let mut steps =
-        vec![format!("record: {record}"), format!("full report{notes}: orchestrate report {record} --full")];
-    steps.extend(explained.map(|label| format!("explanation: orchestrate explain {label} {record}")));
+        vec![format!("record: {record}{notes}"), format!("in full: `orchestrate report {record} --full`")];
+    steps.extend(explained.map(|label| format!("why: `orchestrate explain {label} {record}`")));
     steps.into_iter().map(|step| Tone::Dim.of(&step)).collect()
 }
 

@@ -71,8 +71,10 @@ fn seven_engines_in_the_default_suite_fit_one_screen() {
 fn a_narrow_terminal_leaves_out_columns_and_says_which() {
     let text = at(&seven_engines(), 80);
     assert_fits(&text, 80);
-    assert!(text.lines().count() <= 44, "{text}");
+    assert!(text.lines().count() <= 40, "{text}");
     assert!(text.contains("left out at a width of 80: "), "{text}");
+    // A comparison with the reference on a line of its own names the reference.
+    assert!(text.contains("vs patient-original: 5.09x [5.07, 5.10]"), "{text}");
     assert!(text.contains("vs ref") && text.contains("decode"), "{text}");
 }
 
@@ -114,7 +116,7 @@ fn a_screen_has_at_most_four_warnings_of_two_lines_and_forty_lines() {
         assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
         assert_eq!(text.lines().find(|line| line.contains("more warning")), more.as_deref(), "{text}");
         // A long warning is cut after a word, and keeps its command.
-        let cut = "rounds of this engine, so that ...; hint: `orchestrate calibrate -e reed`";
+        let cut = "measured again; the machine was busy in ...; hint: `orchestrate calibrate -e reed`";
         assert!(words(&text).contains(cut), "{text}");
     }
 }
@@ -125,10 +127,10 @@ fn the_last_line_explains_the_engine_with_the_most_severe_status() {
     let names = decoding(&["patient-original", "beacon", "reed"]);
     let explained = |record: &RunRecord| at(record, 100).lines().last().unwrap_or_default().to_string();
     let wrong = with_deviations(names.clone(), &engines, &[0.0, 9.0, 0.01]);
-    assert_eq!(explained(&wrong), "explanation: orchestrate explain beacon results/a.jsonl");
+    assert_eq!(explained(&wrong), "why: `orchestrate explain beacon results/a.jsonl`");
     let good = with_deviations(names, &engines, &[0.0, 0.0005, 0.01]);
     // Without a problem, it is the first row.
-    assert_eq!(explained(&good), "explanation: orchestrate explain reed results/a.jsonl");
+    assert_eq!(explained(&good), "why: `orchestrate explain reed results/a.jsonl`");
 }
 
 #[test]
@@ -246,7 +248,7 @@ fn a_ratio_that_is_no_quotient_of_the_shown_values_is_marked() {
     let text = shown(&content, "table", Some(100));
     assert!(line_of(&text, "beacon").ends_with('*') && !line_of(&text, "motor").ends_with('*'), "{text}");
     assert!(
-        text.contains("* the ratio comes from paired rounds; it differs from the ratio of the two values"),
+        text.contains("* ratio of paired rounds; it differs from that of the two shown values"),
         "{text}"
     );
 }
@@ -301,4 +303,17 @@ fn every_format_for_people_has_the_same_table() {
     let record = measured(&decoding(&["patient-original", "<img src=x>&"]), &[ORIGINAL, evil]);
     let svg = default_report(&record, "svg", 100, View::default());
     assert!(svg.contains("&lt;img src=x&gt;&amp;") && !svg.contains("<img"), "{svg}");
+}
+
+#[test]
+fn the_commands_for_a_record_with_a_long_path_can_be_pasted() {
+    let report = &Report::of(&seven_engines());
+    let saved = "results/of-a-folder-with-a-long-name/2026-01-02T03-04-05Z-12345.jsonl";
+    let content = ReportContent { report, view: View::default(), judgement: None, saved: Some(saved) };
+    let text = shown(&content, "table", Some(80));
+    assert_fits(&text, 80);
+    // A shell reads a line that ends with a backslash and the next line as one command.
+    let as_one = text.replace(" \\\n  ", " ");
+    let command = format!("`orchestrate report {saved} --full`");
+    assert!(as_one.contains(&command), "{command}\n{text}");
 }

@@ -117,7 +117,8 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
     }
     let viewed = ReportContent { report, view: full(), judgement: Some(&result), saved: None };
     let together = shown(&viewed, "table", Some(100));
-    let judgement_text = shown(judgement, "table", Some(100));
+    let content = crate::report::JudgementContent { judgement, full: true };
+    let judgement_text = shown(&content, "table", Some(100));
     assert_eq!(together, format!("{}\n{judgement_text}", rendered(&record, "table", 100)));
 }
 

@@ -32,9 +32,9 @@ fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     let text = rendered(&record, "table", 200);
     let cells = ratio_cells(&text);
     assert_eq!((cells[0], cells[1], cells[2]), ("ref", "11.0x", "same"), "{text}");
-    assert!(cells[3].ends_with("x?"), "{text}");
+    assert!(cells[3].ends_with('?'), "{text}");
     assert!(text.contains("\nsame: the 95 % interval is within 2 % of 1\n"), "{text}");
-    assert!(text.contains("\nx?: inconclusive, because of noise"), "{text}");
+    assert!(text.contains("\n?: inconclusive, because of noise"), "{text}");
     let text = rendered(&record, "table", 80);
     assert_fits(&text, 80);
 }
@@ -43,7 +43,7 @@ fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
 fn few_verdicts_are_sentences() {
     let text = rendered(&measured_engines(&decoding(&ALL_ENGINES)), "table", 120);
     assert!(
-        text.contains("\nverdicts, 95 % intervals over 5 blocks:\n- `beacon` decodes 11.0 times as fast as"),
+        text.contains("\nverdicts, 95 % intervals over 5 blocks:\n- `beacon` decodes 11.0x as fast as"),
         "{text}"
     );
     assert!(text.contains("- `equal` decodes as fast as `patient-original`, within 2 % ("), "{text}");
@@ -95,7 +95,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
 fn every_pair_names_both_engines() {
     let record = measured_engines(&decoding(&ALL_ENGINES));
     let text = rendered_with(&record, "table", Some(120), View { pairs: true, ..View::default() });
-    assert!(text.contains("- `beacon` decodes 11.0 times as fast as `equal` ["), "{text}");
+    assert!(text.contains("- `beacon` decodes 11.0x as fast as `equal` ["), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("- `")).count(), 6, "{text}");
 }
 
@@ -184,7 +184,7 @@ fn verdicts_against_the_program_that_made_a_baseline_are_shown() {
     (twin.label, twin.role) = ("patient-original (main)".into(), Some(Role::Baseline { of: 0 }));
     let text = rendered(&record, "table", 200);
     let expected = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
-    assert!(text.contains(expected) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
+    assert!(text.contains(expected) && text.contains("\n- `beacon` decodes 11.0x as fast as"), "{text}");
     assert!(rendered(&record, "markdown", 200).contains("(main)"));
     let json = json(&record);
     let baseline_entries = json["against_baseline"].as_array().unwrap();
@@ -382,7 +382,7 @@ fn csv_and_json_have_the_whole_comparison() {
     let entries = json["comparisons"].as_array().unwrap();
     let decode = entries.iter().find(|it| it["metric"] == "decode_rate" && it["engine"] == "beacon").unwrap();
     assert_eq!((decode["verdict"].as_str(), decode["stopped_by"].as_str()), (Some("faster"), Some("fixed")));
-    assert!(decode["sentence"].as_str().unwrap().starts_with("`beacon` decodes 11.0 times as fast as"));
+    assert!(decode["sentence"].as_str().unwrap().starts_with("`beacon` decodes 11.0x as fast as"));
     assert_eq!(json["workloads"][0]["blocks"], 5);
     assert_eq!(json["cases"][1]["warm_ups"].as_array().unwrap().len(), 5);
     assert_eq!(json["cases"][0]["times_reference"], 1.0);

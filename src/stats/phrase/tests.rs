@@ -34,27 +34,53 @@ fn phrase_without_verdict(log_ratios_of_blocks: &[f64], kind: MetricKind) -> Phr
 
 #[test]
 fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
-    assert_eq!(phrase(3.9, 4.31, MetricKind::Speed), "4.1 times as fast [3.9, 4.3]");
-    assert_eq!(phrase(0.58, 0.62, MetricKind::Speed), "40 % slower [38, 42]");
-    assert_eq!(phrase(1.0 / 1.055, 1.0 / 1.01, MetricKind::Speed), "3 % slower [1, 5]");
-    assert_eq!(phrase(1.11, 1.17, MetricKind::Speed), "14 % faster [11, 17]");
+    assert_eq!(phrase(3.9, 4.31, MetricKind::Speed), "4.1x as fast [3.9, 4.3]");
+    assert_eq!(phrase(0.58, 0.62, MetricKind::Speed), "1.67x slower [1.61, 1.72]");
+    assert_eq!(phrase(1.0 / 1.056, 1.0 / 1.01, MetricKind::Speed), "3 % slower [1, 6]");
+    assert_eq!(phrase(1.04, 1.08, MetricKind::Speed), "6 % faster [4, 8]");
+    assert_eq!(phrase(1.11, 1.17, MetricKind::Speed), "1.14x as fast [1.11, 1.17]");
 }
 
 #[test]
-fn a_small_fraction_is_written_as_its_inverse() {
-    assert_eq!(phrase(0.232, 0.256, MetricKind::Speed), "4.1 times as slow [3.9, 4.3]");
-    assert_eq!(phrase(0.00386, 0.00406, MetricKind::Speed), "253 times as slow [246, 259]");
+fn the_printed_factor_turns_one_value_into_the_other() {
+    // A time that is 1.48 times as long is 1.48x slower, and not 32.6 % slower.
+    for (ratio, words) in [
+        (1.0 / 1.48, "1.48x slower"),
+        (1.48, "1.48x as fast"),
+        (1.0 / 1.04, "4.0 % slower"),
+        (1.04, "4.0 % faster"),
+    ] {
+        let phrase = Phrase::of_ratio(ratio, (ratio, ratio), MetricKind::Speed);
+        assert_eq!(phrase.change, words);
+    }
+    let amount = |ratio| Phrase::of_ratio(ratio, (ratio, ratio), MetricKind::Amount).change;
+    assert_eq!([amount(2.0), amount(0.5)], ["2.00x less", "2.00x as much"]);
+}
+
+#[test]
+fn a_ratio_below_one_is_written_as_its_inverse() {
+    assert_eq!(phrase(0.232, 0.256, MetricKind::Speed), "4.1x slower [3.9, 4.3]");
+    assert_eq!(phrase(0.00386, 0.00406, MetricKind::Speed), "253x slower [246, 259]");
     // A log ratio above zero is better, so ln 10 is a tenth of the amount.
-    assert_eq!(phrase(9.5, 10.5, MetricKind::Amount), "10.0 times less [9.5, 10.5]");
+    assert_eq!(phrase(9.5, 10.5, MetricKind::Amount), "10.0x less [9.5, 10.5]");
+}
+
+#[test]
+fn a_cell_has_the_same_number_as_a_sentence_and_no_words_for_a_speed_up() {
+    let cell = |ratio, bounds, kind| Phrase::in_cell(ratio, bounds, kind).to_string();
+    let speed = |ratio| cell(ratio, None, MetricKind::Speed);
     assert_eq!(
-        [11.04, 0.604, 1.0 / 252.0].map(|it| times(it, MetricKind::Speed)),
-        ["11.0x", "1.66x slower", "252x slower"]
+        [11.04, 1.5, 0.604, 1.0 / 252.0, 0.96, 0.999].map(speed),
+        ["11.0x", "1.50x", "1.66x slower", "252x slower", "4.2 % slower", "1.00x"]
     );
-    assert_eq!(times(0.01, MetricKind::Amount), "100x more");
-    let bounds = |ratio, low, high| times_with_bounds(ratio, Some((low, high)), MetricKind::Speed);
-    assert_eq!(bounds(11.0, 10.9, 11.1), "11.0x [10.9, 11.1]");
-    assert_eq!(bounds(1.0 / 250.0, 1.0 / 260.0, 1.0 / 240.0), "250x slower [240, 260]");
-    assert_eq!(bounds(1e-9, 0.0, 1e-8), "over 1000000x slower [over 1000000, over 1000000]");
+    assert_eq!(cell(0.01, None, MetricKind::Amount), "100x as much");
+    let with_bounds = |ratio, low, high| cell(ratio, Some((low, high)), MetricKind::Speed);
+    assert_eq!(with_bounds(11.0, 10.9, 11.1), "11.0x [10.9, 11.1]");
+    assert_eq!(with_bounds(1.0 / 250.0, 1.0 / 260.0, 1.0 / 240.0), "250x slower [240, 260]");
+    assert_eq!(with_bounds(1e-9, 0.0, 1e-8), "over 1,000,000x slower [over 1,000,000, over 1,000,000]");
+    assert_eq!(speed(1234.0), "1,230x");
+    assert_eq!(bounds_in_cell((0.92, 1.3), MetricKind::Speed), "[8.7 % slower, 1.3x]");
+    assert_eq!(bounds_in_cell((0.5, 0.8), MetricKind::Speed), "[2.0x slower, 1.3x slower]");
 }
 
 #[test]
@@ -62,11 +88,11 @@ fn a_mean_over_workloads_is_worded_as_better_or_worse() {
     assert_eq!(
         [1.8, 1.123, 1.0, 0.6, 0.4].map(|ratio| quality(ratio, "before")),
         [
-            "1.8 times as good as before",
-            "12 % better than before",
+            "1.8x as good as before",
+            "1.1x as good as before",
             "as good as before",
-            "40 % worse than before",
-            "2.5 times as bad as before",
+            "1.7x worse than before",
+            "2.5x worse than before",
         ]
     );
 }
@@ -74,18 +100,18 @@ fn a_mean_over_workloads_is_worded_as_better_or_worse() {
 #[test]
 fn a_ratio_of_amounts_is_worded_as_more_or_less() {
     // A log ratio above zero is better, so ln 2 is half the amount.
-    assert_eq!(phrase(1.9, 2.1, MetricKind::Amount), "50 % less [47, 52]");
-    assert_eq!(phrase(3.9, 4.1, MetricKind::Amount), "4.00 times less [3.90, 4.10]");
-    assert_eq!(phrase(1.0 / 1.17, 1.0 / 1.11, MetricKind::Amount), "14 % more [11, 17]");
-    assert_eq!(phrase(1.11, 1.17, MetricKind::Amount), "12 % less [10, 15]");
+    assert_eq!(phrase(1.9, 2.1, MetricKind::Amount), "2.00x less [1.90, 2.10]");
+    assert_eq!(phrase(3.9, 4.1, MetricKind::Amount), "4.00x less [3.90, 4.10]");
+    assert_eq!(phrase(1.0 / 1.17, 1.0 / 1.11, MetricKind::Amount), "1.14x as much [1.11, 1.17]");
+    assert_eq!(phrase(1.11, 1.17, MetricKind::Amount), "1.14x less [1.11, 1.17]");
 }
 
 #[test]
 fn an_inconclusive_verdict_states_no_direction_and_no_estimate() {
     for (low, high, bounds) in [
         (0.979, 1.047, "between 2 % slower and 5 % faster"),
-        (0.6, 2.3, "between 40 % slower and 2.3 times as fast"),
-        (0.02, 1.4, "between 50 times as slow and 40 % faster"),
+        (0.6, 2.3, "between 1.7x slower and 2.3x as fast"),
+        (0.02, 1.4, "between 50x slower and 1.4x as fast"),
     ] {
         let expected = format!("inconclusive ({bounds}; a difference must exceed 2 %)");
         assert_eq!(phrase(low, high, MetricKind::Speed), expected);
@@ -96,14 +122,14 @@ fn an_inconclusive_verdict_states_no_direction_and_no_estimate() {
 fn an_inconclusive_interval_without_zero_is_compared_with_the_noise() {
     for (low, high, bounds) in [
         (1.005, 1.031, "between 0.5 and 3.1 % faster"),
-        (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.0 % slower"),
+        (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.1 % slower"),
     ] {
         let expected = format!("inconclusive ({bounds}): within the noise of this machine (±2 %)");
         assert_eq!(phrase(low, high, MetricKind::Speed), expected);
     }
     let noisy = NoiseFloor::of(&[1.97_f64.ln(); 5]);
     let words = phrase_above(noisy, 1.2_f64.ln(), 1.9_f64.ln(), MetricKind::Speed).to_string();
-    let range = "between 1.2 and 1.9 times as fast";
+    let range = "between 1.2x and 1.9x as fast";
     assert_eq!(words, format!("inconclusive ({range}): within the noise of this machine (±97 %)"));
     let very_noisy = NoiseFloor::of(&[2.3_f64.ln(); 5]);
     let words = phrase_above(very_noisy, 1.2_f64.ln(), 1.9_f64.ln(), MetricKind::Speed).to_string();
@@ -114,7 +140,7 @@ fn an_inconclusive_interval_without_zero_is_compared_with_the_noise() {
     let words = Phrase::of(Verdict::Inconclusive, &interval, &lost, MetricKind::Speed).to_string();
     assert_eq!(
         words,
-        "inconclusive (between 11 and 22 % faster): not significant among all comparisons of the run"
+        "inconclusive (between 1.11x and 1.22x as fast): not significant among all comparisons of the run"
     );
 }
 
@@ -162,17 +188,16 @@ fn bounds_on_both_sides_of_zero_are_worded_without_signs() {
     let change = |estimate: f64, low: f64, high: f64| {
         Phrase::of_change(estimate.ln(), low.ln(), high.ln(), MetricKind::Speed).to_string()
     };
-    assert_eq!(change(0.9, 0.6, 1.5), "10 % slower [40 % slower, 1.5 times as fast]");
-    assert_eq!(change(0.9, 0.6, 1.45), "10 % slower [40 % slower, 40 % faster]");
-    assert_eq!(change(1.6, 0.9, 2.8), "1.6 times as fast [10 % slower, 2.8 times as fast]");
+    assert_eq!(change(0.9, 0.6, 1.5), "1.11x slower [1.7x slower, 1.5x as fast]");
+    assert_eq!(change(1.6, 0.96, 2.8), "1.6x as fast [4.2 % slower, 2.8x as fast]");
     // The estimate is zero in all digits that the interval supports.
-    assert_eq!(change(0.999, 0.2, 4.1), "no difference seen [5.0 times as slow, 4.1 times as fast]");
-    let bounds = "[25000 times as slow, over 1000000 times as fast]";
+    assert_eq!(change(0.999, 0.2, 4.1), "no difference seen [5.0x slower, 4.1x as fast]");
+    let bounds = "[25,000x slower, over 1,000,000x as fast]";
     assert_eq!(change(0.999, 0.00004, 4e9), format!("no difference seen {bounds}"));
-    // If the bounds are on one side of zero, an upper bound above `MIN_MULTIPLE_OF_BOUND` turns the change into a multiple.
-    assert_eq!(change(1.4, 1.1, 2.3), "1.4 times as fast [1.1, 2.3]");
+    // If the bounds are on one side of zero, a bound above `MIN_MULTIPLE_OF_BOUND` turns the change into a multiple.
+    assert_eq!(change(1.08, 1.01, 2.3), "1.1x as fast [1.0, 2.3]");
     let words = phrase_without_verdict(&[0.1, -0.9, 0.9], MetricKind::Amount);
-    assert_eq!(words.to_string(), "no difference seen [9.7 times less, 9.1 times as much] (tentative)");
+    assert_eq!(words.to_string(), "no difference seen [9.7x less, 9.1x as much] (tentative)");
 }
 
 #[test]
@@ -183,7 +208,7 @@ fn a_threshold_above_100_per_cent_is_a_factor() {
     };
     // Per cent would give `a difference must exceed 266000 %`.
     for (floor, threshold) in [(2661.0, "a factor of 2670"), (2.3, "a factor of 2.3"), (2.0, "100 %")] {
-        let range = "between 50 times as slow and 4.0 times as fast";
+        let range = "between 50x slower and 4.0x as fast";
         let expected = format!("inconclusive ({range}; a difference must exceed {threshold})");
         assert_eq!(phrase_with_floor(floor), expected);
     }
@@ -200,12 +225,12 @@ fn equal_values_are_worded_as_no_difference_and_not_as_zero_per_cent() {
 #[test]
 fn evidence_from_few_blocks_is_labelled() {
     let phrase_of = |log_ratios: &[f64]| phrase_without_verdict(log_ratios, MetricKind::Speed).to_string();
-    assert_eq!(phrase_of(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] (range only)");
-    assert_eq!(phrase_of(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] (tentative)");
+    assert_eq!(phrase_of(&[1.4, 1.42]), "4.10x as fast [4.06, 4.14] (range only)");
+    assert_eq!(phrase_of(&[1.4, 1.42, 1.44]), "4.1x as fast [3.9, 4.3] (tentative)");
 }
 
 #[test]
-fn worsening_is_the_share_that_the_words_print() {
+fn worsening_is_the_lost_share_of_speed_or_the_additional_share_of_an_amount() {
     let assert_close =
         |actual: f64, expected: f64| assert!((actual - expected).abs() < 1e-12, "{actual} {expected}");
     assert_close(MetricKind::Speed.worsening(0.8f64.ln()), 0.2);
@@ -218,7 +243,7 @@ fn extreme_differences_are_written_without_a_panic() {
     for (low, high) in [(-700.0, 700.0), (700.0, 705.0), (-705.0, -700.0), (-1e6, 1e6), (1e6, 1e6)] {
         for kind in [MetricKind::Speed, MetricKind::Amount] {
             let words = phrase_above(None, low, high, kind).to_string();
-            assert!(words.contains("over 1000000 times "), "{words}");
+            assert!(words.contains("over 1,000,000x "), "{words}");
         }
     }
 }

@@ -85,7 +85,7 @@ fn only_headline_metrics_decide_the_conclusion() {
         (memory.severity, memory.gating, judgement.conclusion(Severity::Warning)),
         (Severity::Critical, false, Conclusion::Passed)
     );
-    assert_eq!(memory.sentence, "`a` needs 9.00 times as much memory as before [9.00, 9.00]");
+    assert_eq!(memory.sentence, "`a` needs 9.00x as much memory as before [9.00, 9.00]");
     assert_eq!((memory.base, memory.new), (Some(1e8), Some(9e8)));
 }
 
@@ -257,7 +257,7 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
         (decode.severity, judgement.conclusion(Severity::Warning)),
         (Severity::Warning, Conclusion::Worse)
     );
-    assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
+    assert!(decode.sentence.starts_with("`a` decodes 1.20x slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
     assert_eq!(decode.comparison().unwrap().threshold_source, "smallest threshold");
     let calibrated = |floor: f64| CalibratedFloor {

@@ -39,10 +39,10 @@ fn sentence_of(metric: &'static str, workload: &str, ratio: f64, spread: f64) ->
 #[test]
 fn a_sentence_names_both_sides_of_a_difference() {
     for (metric, workload, ratio, spread, expected) in [
-        ("decode_rate", "decode", 4.1, 0.05, "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]"),
-        ("decode_rate", "decode", 1.14, 0.02, "`a` decodes 14 % faster than `b` [12, 16]"),
-        ("prefill_rate", "prefill", 0.9, 0.01, "`a` prefills 10.0 % slower than `b` [9.1, 10.9]"),
-        ("cold_start", "load", 0.5, 0.02, "`a` starts cold 2.00 times as fast as `b` [1.96, 2.04]"),
+        ("decode_rate", "decode", 4.1, 0.05, "`a` decodes 4.1x as fast as `b` [3.9, 4.3]"),
+        ("decode_rate", "decode", 1.14, 0.02, "`a` decodes 1.14x as fast as `b` [1.12, 1.16]"),
+        ("prefill_rate", "prefill", 0.9, 0.01, "`a` prefills 1.11x slower than `b` [1.10, 1.12]"),
+        ("cold_start", "load", 0.5, 0.02, "`a` starts cold 2.00x as fast as `b` [1.96, 2.04]"),
     ] {
         assert_eq!(sentence_of(metric, workload, ratio, spread), expected);
     }
@@ -64,25 +64,25 @@ fn sentences_of_same_and_inconclusive_include_the_interval() {
 fn the_workload_is_in_parentheses_unless_the_verb_implies_it() {
     assert_eq!(
         sentence_of("first_token", "ttft 16", 0.5, 0.02),
-        "`a` reaches its first token (ttft 16) 2.00 times as fast as `b` [1.96, 2.04]"
+        "`a` reaches its first token (ttft 16) 2.00x as fast as `b` [1.96, 2.04]"
     );
     assert_eq!(
         sentence_of("inter_token", "decode", 0.5, 0.02),
-        "`a` gives each next token (decode) 2.00 times as fast as `b` [1.96, 2.04]"
+        "`a` gives each next token (decode) 2.00x as fast as `b` [1.96, 2.04]"
     );
     // A single workload needs no name.
     let plan = Plan::new(&selection(&["b", "a"], &["decode"]));
     assert_eq!(
         sentence(&plan, &compared("throughput", 2.0, 0.02, 5)),
-        "`a` generates 2.00 times as fast as `b` [1.96, 2.04]"
+        "`a` generates 2.00x as fast as `b` [1.96, 2.04]"
     );
 }
 
 #[test]
 fn a_sentence_about_memory_says_how_much_is_needed() {
     for (ratio, spread, expected) in [
-        (1.8, 0.02, "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"),
-        (1.14, 0.02, "`a` needs 14 % more memory (decode) than `b` [12, 16]"),
+        (1.8, 0.02, "`a` needs 1.80x as much memory (decode) as `b` [1.77, 1.84]"),
+        (1.14, 0.02, "`a` needs 1.14x as much memory (decode) as `b` [1.12, 1.16]"),
         (1.0, 0.0, "`a` needs as much memory (decode) as `b`, within 2 % (no difference seen)"),
     ] {
         assert_eq!(sentence_of("peak_memory", "decode", ratio, spread), expected);
@@ -99,7 +99,7 @@ fn a_sentence_without_a_verdict_includes_the_reason() {
     let sentence_for = |blocks| sentence(&plan, &compared("decode_rate", 2.0, 0.02, blocks));
     assert_eq!(
         sentence_for(1),
-        "`a` decodes 1.96 times as fast as `b` [1.96, 1.96] (range only: 1 block, no verdict)"
+        "`a` decodes 1.96x as fast as `b` [1.96, 1.96] (range only: 1 block, no verdict)"
     );
     assert!(sentence_for(3).ends_with("] (tentative: 3 blocks, no verdict)"), "{}", sentence_for(3));
     let selection = Selection { order: Order::Sequential, ..selection(&["b", "a"], &["decode"]) };
