@@ -18,7 +18,11 @@ use cli::exit_code;
 use commands::{Cli, output};
 
 fn main() -> ExitCode {
-    match Cli::of_command_line().dispatch() {
+    let command_line = match Cli::of_command_line() {
+        Ok(command_line) => command_line,
+        Err(code) => return code.into(),
+    };
+    match command_line.dispatch() {
         Ok(code) => code.into(),
         Err(error) => {
             output::print_error(&error);

@@ -38,9 +38,13 @@ pub fn unknown_name_or(kind: &str, name: &str, known: &[&str], hint: impl FnOnce
 /// The hint for a mistyped name, if one of the known names is similar: the command line of this process with that name.
 pub fn did_you_mean(name: &str, known: &[&str]) -> Option<String> {
     let similar = similar_name(name, known)?;
-    let command = corrected(std::env::args().skip(1), name, similar);
     // The name may come from an environment variable.
-    Some(command.unwrap_or_else(|| format!("did you mean `{similar}`?")))
+    Some(corrected_command(name, similar).unwrap_or_else(|| format!("did you mean `{similar}`?")))
+}
+
+/// The command line of this process with `right` in place of the name `wrong`. `None` if it does not have this name.
+pub fn corrected_command(wrong: &str, right: &str) -> Option<String> {
+    corrected(std::env::args().skip(1), wrong, right)
 }
 
 /// `choose one of `a`, `b``.

@@ -14,7 +14,7 @@ pub const USAGE: u8 = 2;
 /// enough for a baseline.
 pub const INCONCLUSIVE: u8 = 3;
 /// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
-/// the engine violates the protocol, or could not be checked. In `setup`: one of several engines was not set up.
+/// the engine violates the protocol, or could not be checked. In `setup`: at least one of several engines was not set up.
 pub const FAILED_CASES: u8 = 4;
 /// This program failed.
 pub const ERROR: u8 = 5;
@@ -30,7 +30,7 @@ Exit codes:
   3    in a comparison, a headline metric is inconclusive, or none was compared; or the machine was
        not steady enough for --save-baseline
   4    a case failed, an output is wrong, a named engine cannot run, or no engine can run; all
-       other results are saved. In `setup` of several engines: one of them was not set up.
+       other results are saved. In `setup` of several engines: at least one was not set up.
        In `check`: the engine violates the protocol, or could not be checked
   5    orchestrate itself failed
   130  interrupted; the results so far are saved

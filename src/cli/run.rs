@@ -32,7 +32,7 @@ pub struct RunArgs {
     /// Precision of every engine, such as `int8`, `nf4` or `float16`; default: that of the default preset
     #[arg(long, value_name = "PRECISION", conflicts_with_all = ["presets", "dtype"])]
     pub quantize: Option<String>,
-    /// Engines, separated by commas: `NAME`, `NAME:PRESET`, or the path of any program that speaks the protocol
+    /// Engines, comma-separated: `NAME`, `NAME:PRESET` or the path of a program
     ///
     /// A path with a comma needs an `-e` of its own, and the file must exist.
     #[arg(short, long = "engine", value_name = "NAME|PATH")]
@@ -55,7 +55,7 @@ pub struct RunArgs {
     /// Dtypes in which engines load a model, separated by commas; default: the engine's own
     #[arg(long, value_delimiter = ',')]
     pub dtype: Vec<String>,
-    /// Numbers of threads of every engine, separated by commas; default: all processors that this program may use
+    /// Numbers of threads, comma-separated; default: all usable processors
     #[arg(long, value_delimiter = ',', value_parser = whole_number(1, 4096_u32))]
     pub threads: Vec<u32>,
     /// Load option of the engines; the value is JSON or text; may be given several times

@@ -16,7 +16,7 @@ pub struct ViewArgs {
     /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
     pub format: &'static Format,
-    /// Print the full report, with every case, note and explanation; default: one screen
+    /// Print the full report with all cases and notes; default: one screen
     #[arg(long)]
     pub full: bool,
     /// Sort the rows by `engine`, a workload or a metric; default: by rank in the workload of the first verdict

@@ -29,6 +29,7 @@ mod noise_floors;
 pub mod output;
 mod progress;
 mod record_list;
+mod refused_command_line;
 
 use std::ffi::OsString;
 
@@ -78,11 +79,12 @@ commands! { matches:
     Check(arguments: check::CheckArgs) => check::check(&arguments),
     /// Make a report of the latest run record, or of another one; `--list` lists the records
     Report(arguments: records::ReportArgs) => records::report(&arguments),
-    /// Explain the verdicts, the verification status and the warnings of an engine, a case or both
+    /// Explain the verdicts, the output status and the warnings of an engine or a case
     Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
-    /// Measure the engines that are set up, and recommend the engine and preset with the lowest chat latency
+    /// Measure the engines that are set up, and recommend the one with the lowest latency
     ///
-    /// No engine is built or set up, even with `--all`.
+    /// No engine is built or set up, even with `--all`. Unless `--budget` sets another time, the time budget is 30 seconds for
+    /// each configuration, and at least 3 minutes.
     Recommend(arguments: Box<recommend::RecommendArgs>) => recommend::recommend(*arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),
@@ -114,7 +116,40 @@ commands! { matches:
     Keeper(arguments: internal::KeeperArgs) => internal::keeper(&arguments),
 }
 
-/// The answer to a command line without arguments. The whole help has more than a hundred lines.
+/// The options of a run that `-h` shows. `--help` shows all.
+const COMMON_OPTIONS: [&str; 15] = [
+    "all",
+    "quantize",
+    "engines",
+    "models",
+    "scenarios",
+    "device",
+    "threads",
+    "format",
+    "full",
+    "blocks",
+    "quick",
+    "budget",
+    "dry_run",
+    "quiet",
+    "verbose",
+];
+
+/// The commands that take the options of a run.
+const RUN_COMMANDS: [&str; 3] = ["run", "recommend", "calibrate"];
+
+/// Leaves rare options out of the short help.
+fn with_short_help(command: clap::Command) -> clap::Command {
+    let hide_rare = |command: clap::Command| {
+        command.mut_args(|arg| {
+            let is_common = arg.is_positional() || COMMON_OPTIONS.iter().any(|id| arg.get_id() == id);
+            arg.hide_short_help(!is_common)
+        })
+    };
+    RUN_COMMANDS.into_iter().fold(hide_rare(command), |command, name| command.mut_subcommand(name, hide_rare))
+}
+
+/// The answer to a command line without arguments.
 const FIRST_STEPS: &str = "\
 Measures LLM inference engines: all get the same requests, their output is checked,
 and each difference between them gets a verdict.
@@ -137,7 +172,8 @@ One command, in detail:   orchestrate COMMAND --help
     version = version::short(),
     long_version = version::long(),
     args_conflicts_with_subcommands = true,
-    after_help = EXIT_CODES,
+    after_help = "All options and the exit codes: orchestrate --help",
+    after_long_help = EXIT_CODES,
     max_term_width = 100
 )]
 pub struct Cli {
@@ -157,7 +193,8 @@ pub struct Cli {
 
 impl Cli {
     /// Reads the command line. clap refuses these options before a subcommand, so `-q`, `-v` and `--color` are moved behind it.
-    pub fn of_command_line() -> Self {
+    /// The error is an exit code, after a message.
+    pub fn of_command_line() -> Result<Self, u8> {
         let mut words: Vec<OsString> = std::env::args_os().collect();
         let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);
         let mut flags = 0;
@@ -171,11 +208,12 @@ impl Cli {
         if words.get(flags + 1).is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
             words[1..flags + 2].rotate_right(1);
         }
-        let mut command = Self::command();
-        let matches = command.clone().get_matches_from(words);
-        let parsed =
-            Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
-        Self { matches, ..parsed }
+        let mut command = with_short_help(Self::command());
+        let parsed = command.clone().try_get_matches_from(words).and_then(|matches| {
+            let parsed = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+            Ok(Self { matches, ..parsed })
+        });
+        parsed.map_err(|error| refused_command_line::print(&error))
     }
 
     pub fn dispatch(self) -> Result<u8> {

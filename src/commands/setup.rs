@@ -18,7 +18,7 @@ use crate::engines::registry::{Registry, State, missing_driver};
 use crate::engines::setup;
 use crate::machine::{CPU, Device};
 use crate::plan::selection::distinct;
-use crate::shell::{megabytes, pasteable};
+use crate::shell::{Usage, megabytes, pasteable, this_command_with};
 use crate::text;
 use several::SeveralEngines;
 use with_set_up::with_set_up;
@@ -26,7 +26,7 @@ use with_set_up::with_set_up;
 #[derive(Debug, Args)]
 pub struct SetupArgs {
     /// Engines to set up; for several engines or a download, one question with the sizes comes first
-    #[arg(value_name = "ENGINE", value_delimiter = ',', required_unless_present_any = ["list", "all"])]
+    #[arg(value_name = "ENGINE", value_delimiter = ',')]
     pub engines: Vec<String>,
     /// Set up every engine that this machine can run
     #[arg(long, conflicts_with_all = ["engines", "list", "remove"])]
@@ -52,6 +52,10 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     }
     let named = distinct(&arguments.engines);
     let named = named.iter().map(|name| registry.with_manifest(name)).collect::<Result<Vec<_>, _>>()?;
+    if named.is_empty() && !arguments.all {
+        let hint = this_command_with(&["--list"]);
+        return Err(Usage(format!("no engine is named, and `--all` is not given\nhint: {hint}")).into());
+    }
     if arguments.remove {
         let removed = named.iter().map(|engine| setup::remove(engine, &registry.engines));
         return output::succeed(removed.collect::<Result<String>>()?);

@@ -125,6 +125,8 @@ pub struct Preset {
     pub options: Map<String, Value>,
     /// The dtype to load, unless the user names one.
     pub dtype: Option<String>,
+    /// The only families of devices on which the preset runs. Empty: those of `[load]`.
+    pub devices: Vec<String>,
     pub against: Option<PresetComparison>,
     /// The only suite that measures this preset, unless the user names the preset.
     pub suite: Option<String>,

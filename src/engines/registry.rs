@@ -16,7 +16,8 @@ use crate::engines::manifest::{
 };
 use crate::machine::{Device, driver};
 use crate::shell::{
-    Unavailable, Usage, access_hint, listed, megabytes, this_program, unknown_name, unknown_name_or,
+    Unavailable, Usage, access_hint, corrected_command, listed, megabytes, this_program, unknown_name,
+    unknown_name_or,
 };
 use crate::text::quoted;
 
@@ -144,8 +145,14 @@ impl Registry {
         if let Ok(path) = which::which(selector) {
             return Ok(FoundEngine::Program(path));
         }
-        if Path::new(selector).exists() {
-            bail!("no engine named `{selector}`, and no such program on PATH\nhint: -e ./{selector}");
+        if Path::new(selector).is_file() {
+            let path = format!("./{selector}");
+            if let Err(error) = access(selector, Access::EXEC_OK) {
+                let hint = access_hint(&error.into(), Path::new(selector), "+x");
+                bail!("no engine named `{selector}`, and the file of this name is not executable{hint}");
+            }
+            let hint = corrected_command(selector, &path).unwrap_or_else(|| path.clone());
+            bail!("no engine named `{selector}`, and no such program on PATH\nhint: {hint}");
         }
         let known = self.names();
         let hint = || format!("{}; a program's path works too", listed(&known));
@@ -282,7 +289,7 @@ impl Registry {
                     default_start: self.start(engine.own_program()),
                     devices: engine.manifest.devices.keys().map(start).collect(),
                     alone: engine.manifest.alone,
-                    load: engine.manifest.load.clone(),
+                    load: load_values(engine, settings),
                     unsupported: None,
                 }
             }
@@ -295,6 +302,15 @@ impl Registry {
             state => Start::unavailable(obstacle(program, &state)),
         }
     }
+}
+
+/// The values that an engine's `load` accepts with a preset, which may run on fewer devices than the engine.
+fn load_values(engine: &Engine, preset: &Preset) -> LoadValues {
+    let mut values = engine.manifest.load.clone();
+    if !preset.devices.is_empty() {
+        values.devices.clone_from(&preset.devices);
+    }
+    values
 }
 
 /// The reason why a program in this state cannot start, and the command that helps. Not for `State::Ready`.

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 
 use super::{Model, Plan, Prompt, Selection, Workload};
 use crate::plan::rows;
+use crate::plan::scenario::Kind;
 use crate::shell::Usage;
 use crate::text::{plural, with_commas};
 
@@ -33,7 +34,8 @@ pub fn excess(context: Option<u32>, prompt_tokens: usize, max_new_tokens: u32) -
     Some(format!("{prompt} and {new} exceed the context of {context}"))
 }
 
-/// Refuses the selection if no request fits any model's context, or no request of a scenario that the user named.
+/// Refuses the selection if no request fits any model's context, or no request of a scenario that the user named. If the user set
+/// numbers of tokens, a launch does not count as one that fits: it takes no prompt length.
 /// `named`: the words of `-s`, which may be names of suites too. `limit_of`: the limit of a model with the user's prompt.
 pub fn check(
     selection: &Selection,
@@ -44,6 +46,8 @@ pub fn check(
         selection.models.iter().map(|it| (it, limit_of(it, selection.prompt.as_deref()))).collect();
     let mut refused: Vec<(Workload, String)> = Vec::new();
     let mut one_fits = false;
+    let axes = &selection.axes;
+    let sets_tokens = [&axes.prompt_tokens, &axes.new_tokens, &axes.depth].iter().any(|it| !it.is_empty());
     for scenario in &selection.scenarios {
         let mut scenario_fits = false;
         let before = refused.len();
@@ -54,7 +58,7 @@ pub fn check(
                 false => scenario_fits = true,
             }
         }
-        one_fits |= scenario_fits;
+        one_fits |= scenario_fits && !(sets_tokens && scenario.kind == Kind::Launch);
         if !scenario_fits && named.iter().any(|name| name == scenario.name) {
             bail!(Usage(refusal(selection, &refused[before..], &limits)));
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::engines::Candidate;
-use crate::engines::load_values::LoadValues;
+use crate::engines::load_values::{LoadValue, LoadValues};
 use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
@@ -50,7 +50,7 @@ pub struct Resolved<'a> {
 enum Verifier<'a> {
     /// The engine whose manifest says `reference`, where it can run.
     Usual,
-    Named(String, FoundEngine<'a>),
+    Named(String, Box<FoundEngine<'a>>),
     Off,
 }
 
@@ -75,7 +75,7 @@ pub fn resolve<'a>(
     scenario::check_suites(registry)?;
     // Scenarios come before engines, so that an unknown suite is not reported as `no engine to measure`.
     let scenarios = scenarios(registry, &names.scenarios, &names.own_scenarios)?;
-    let (engines, mut candidates) = candidates(registry, names)?;
+    let (engines, mut candidates) = candidates(registry, names, &settings.devices)?;
     let verifier = Verifier::named(registry, names.verifier.as_deref())?;
     if names_load_values(&settings) {
         for (found, candidate) in engines.iter().zip(&mut candidates) {
@@ -160,7 +160,7 @@ impl<'a> Verifier<'a> {
             Some(NO_VERIFIER) => Ok(Self::Off),
             Some(name) => {
                 let found = registry.find(name).map_err(|error| Usage(format!("--verifier: {error:#}")))?;
-                Ok(Self::Named(name.into(), found))
+                Ok(Self::Named(name.into(), Box::new(found)))
             }
         }
     }
@@ -191,7 +191,11 @@ impl<'a> Verifier<'a> {
 }
 
 /// The selected engines, and a candidate for each. `--quantize` selects a preset or a dtype of each engine.
-fn candidates<'a>(registry: &'a Registry, names: &Names) -> Result<(Vec<FoundEngine<'a>>, Vec<Candidate>)> {
+fn candidates<'a>(
+    registry: &'a Registry,
+    names: &Names,
+    devices: &[Device],
+) -> Result<(Vec<FoundEngine<'a>>, Vec<Candidate>)> {
     let found = engines(registry, names)?;
     let Some(word) = &names.quantize else {
         let candidates = found.iter().map(|found| registry.candidate(found)).collect();
@@ -217,12 +221,29 @@ fn candidates<'a>(registry: &'a Registry, names: &Names) -> Result<(Vec<FoundEng
         engines.push(found);
     }
     if candidates.iter().all(|it| it.unsupported.is_some()) {
-        let able = registry.engines.iter().filter(|it| it.manifest.quantize.contains_key(word));
-        let able: Vec<_> = able.map(|engine| format!("-e {}", engine.manifest.name)).collect();
         let message = format!("--quantize {word}: none of the selected engines has a preset for it");
-        return Err(Usage(format!("{message}\nhint: {}", able.join(" "))).into());
+        return Err(Usage(format!("{message}\nhint: {}", engines_with(registry, word, devices))).into());
     }
     Ok((engines, candidates))
+}
+
+/// The engines that have a preset for a word of `--quantize` on one of these devices, or else the first one, with its device.
+fn engines_with(registry: &Registry, word: &str, devices: &[Device]) -> String {
+    let quantized = registry.engines.iter().filter_map(|engine| {
+        let preset = engine.quantized(word).ok()??;
+        Some(registry.candidate(&FoundEngine::Engine(engine, preset)))
+    });
+    let quantized: Vec<Candidate> = quantized.collect();
+    let runs_here = |it: &&Candidate| devices.iter().any(|device| it.load.accepts(LoadValue::Device(device)));
+    let able: Vec<String> =
+        quantized.iter().filter(runs_here).map(|it| format!("-e {}", it.engine)).collect();
+    match quantized.first() {
+        Some(first) if able.is_empty() => {
+            let device = first.load.devices.first().map_or("DEVICE", String::as_str);
+            format!("-e {} --device {device}", first.engine)
+        }
+        _ => able.join(" "),
+    }
 }
 
 /// The selected engines. `--all` adds every engine in the tree. `--presets` adds other presets of engines that are named without

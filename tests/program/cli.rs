@@ -276,3 +276,16 @@ fn debug_shows_requests_and_answers_on_stderr_and_nothing_on_stdout() {
         "[chatter] < {\"type\":\"shutdown\"",
     ]);
 }
+
+#[test]
+fn the_short_help_fits_sixty_lines_and_the_long_one_has_every_option() {
+    let help = |option| finish(Scratch::new().orchestrate().arg(option)).exits_with(0).stdout;
+    let (short, long) = (help("-h"), help("--help"));
+    assert!(short.lines().count() <= 60, "{} lines\n{short}", short.lines().count());
+    for option in ["--engine", "--model", "--scenario", "--budget", "--dry-run"] {
+        assert!(short.contains(option) && long.contains(option), "{option}");
+    }
+    for option in ["--padding", "--nonce", "--case-cap", "--rerun-baseline", "  130  interrupted"] {
+        assert!(!short.contains(option) && long.contains(option), "{option}");
+    }
+}

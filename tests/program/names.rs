@@ -136,3 +136,33 @@ fn engines_may_be_separated_by_commas_and_a_path_with_a_comma_stays_whole() {
     }
     assert_eq!(labels(&scratch, &["./one,./other", "./with,comma"]), ["one", "other", "with,comma"]);
 }
+
+#[test]
+fn an_engine_in_place_of_a_subcommand_and_an_option_without_its_value_have_a_hint() {
+    let scratch = tree();
+    let hint = |words: &[&str]| {
+        let outcome = finish(scratch.orchestrate_without_checkout().args(words)).exits_with(2);
+        outcome.stderr.lines().last().unwrap_or_default().to_string()
+    };
+    assert_eq!(hint(&["beacon", "-s", "decode"]), "hint: ./bin/orchestrate -e beacon -s decode");
+    assert_eq!(hint(&["no-such-word"]), "hint: ./bin/orchestrate -h");
+    assert_eq!(hint(&["-s"]), "hint: ./bin/orchestrate scenarios");
+    assert_eq!(hint(&["-e"]), "hint: ./bin/orchestrate engines");
+    assert_eq!(hint(&["-m"]), "hint: ./bin/orchestrate model list");
+    assert_eq!(hint(&["setup"]), "hint: ./bin/orchestrate setup --list");
+}
+
+#[test]
+fn a_file_of_the_current_folder_in_place_of_an_engine_has_the_whole_command_as_its_hint() {
+    let scratch = tree();
+    std::fs::write(scratch.join("w.py"), "#!/bin/sh\n").unwrap();
+    let check = || {
+        let mut command = scratch.orchestrate_without_checkout();
+        finish(command.args(["check", "w.py"]).current_dir(&scratch.path))
+    };
+    check().assert_stderr(&[
+        "no engine named `w.py`, and the file of this name is not executable\nhint: chmod +x w.py\n",
+    ]);
+    crate::support::write_program(&scratch.join("w.py"), "#!/bin/sh\n");
+    check().assert_stderr(&["no such program on PATH\nhint: ./bin/orchestrate check ./w.py\n"]);
+}

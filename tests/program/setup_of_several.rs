@@ -184,3 +184,16 @@ fn remove_takes_several_engines_and_not_the_option_all() {
     assert_eq!(outcome.stdout, "nothing was set up for `able`\nnothing was set up for `deft`\n");
     set_up(&scratch, &["--all", "--remove"]).exits_with(2);
 }
+
+#[test]
+fn without_a_checkout_a_set_up_says_in_one_sentence_that_it_needs_one() {
+    // No tree is written, so the program has only the manifests from its own build.
+    let scratch = Scratch::outside_checkout();
+    let outcome = set_up(&scratch, &["--all"]).exits_with(4);
+    assert!(outcome.stdout.is_empty(), "{outcome:?}");
+    assert_eq!(
+        outcome.stderr,
+        "error: nothing was set up: engines are built from source, and this program is in no checkout of it; run the \
+         hint in a checkout\nhint: cargo run --release -- setup --all\n"
+    );
+}

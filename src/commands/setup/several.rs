@@ -31,6 +31,10 @@ impl SeveralEngines<'_> {
     pub fn set_up(&self, without_asking: bool) -> Result<u8> {
         let needed = self.engines.iter().map(|engine| Needed::of(self.registry, engine, self.devices));
         let needed = needed.collect::<Result<Vec<_>>>()?;
+        if self.registry.root.is_none() && needed.iter().all(|it| it.devices.is_empty()) {
+            output::print_error(&without_checkout(self.all, &needed));
+            return Ok(FAILED_CASES);
+        }
         let work: Vec<&Needed> = needed.iter().filter(|it| it.has_work()).collect();
         if !work.is_empty() && (verbosity() != Verbosity::Quiet || !without_asking) {
             output::print_notice(&plan(&needed));
@@ -53,6 +57,17 @@ impl SeveralEngines<'_> {
         let cannot_run = needed.iter().any(|it| it.devices.is_empty());
         Ok(if failed.is_empty() && (self.all || !cannot_run) { DONE } else { FAILED_CASES })
     }
+}
+
+/// The error where no program of the engines is installed, and there is no source to build one.
+fn without_checkout(all: bool, needed: &[Needed]) -> anyhow::Error {
+    let names = || needed.iter().map(|it| name(it.engine)).collect::<Vec<_>>().join(" ");
+    let engines = if all { "--all".into() } else { names() };
+    Usage(format!(
+        "nothing was set up: engines are built from source, and this program is in no checkout of it; run the hint in a checkout\n\
+         hint: cargo run --release -- setup {engines}"
+    ))
+    .into()
 }
 
 /// States the download of one engine, and asks. Without a download or with `--yes`, returns true and does not ask.

@@ -1,0 +1,70 @@
+//! The error for a command line that clap refuses, with a hint that can be pasted.
+
+use std::path::Path;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::output;
+use crate::cli::exit_code::USAGE;
+use crate::engines::registry::Registry;
+use crate::shell::{pasteable, this_program};
+
+/// The end of clap's own errors, in place of which the hint stands.
+const CLAP_HINT: &str = "For more information, try '--help'.\n";
+
+/// Prints the error, or the help or version that the user requested. Returns the exit code.
+pub fn print(error: &clap::Error) -> u8 {
+    let hint = hint(error).filter(|_| error.use_stderr());
+    match hint {
+        Some(hint) => {
+            let text = error.render().to_string();
+            let text = text.strip_suffix(CLAP_HINT).unwrap_or(&text).trim_end();
+            output::print_notice(&format!("{text}\nhint: {hint}\n"));
+        }
+        // If nothing reads the output, there is nothing to do.
+        None => drop(error.print()),
+    }
+    u8::try_from(error.exit_code()).unwrap_or(USAGE)
+}
+
+/// The command that helps. `None` where clap suggests a similar name, or explains the values itself.
+fn hint(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let is_similar = error.get(ContextKind::SuggestedSubcommand).is_some();
+            let help = || (!is_similar).then(|| format!("{} -h", this_program()));
+            engine_command(text(ContextKind::InvalidSubcommand)?).or_else(help)
+        }
+        // An option without its value.
+        ErrorKind::InvalidValue if text(ContextKind::InvalidValue).is_none_or(str::is_empty) => {
+            let words = values_of(text(ContextKind::InvalidArg)?);
+            Some(format!("{} {words}", this_program()))
+        }
+        _ => None,
+    }
+}
+
+/// The command line with `-e`, if its first word is no subcommand, but names a known engine or is the path of a file.
+fn engine_command(name: &str) -> Option<String> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let engine = name.split(':').next().unwrap_or_default();
+    let is_known = Registry::open().ok()?.with_manifest(engine).is_ok();
+    let is_path = name.contains('/') && Path::new(name).is_file();
+    let is_engine = words.first().is_some_and(|it| it == name) && (is_known || is_path);
+    is_engine.then(|| format!("{} -e {}", this_program(), pasteable(&words)))
+}
+
+/// The command that lists the values of an option.
+fn values_of(option: &str) -> &'static str {
+    let is = |name: &str| option.starts_with(name);
+    match () {
+        () if is("--scenario") => "scenarios",
+        () if is("--engine") || is("--reference") || is("--verifier") => "engines",
+        () if is("--model ") => "model list",
+        () => "--help",
+    }
+}
