@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
+use crate::machine::Machine;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload, context, models};
 use crate::record::{self, RunRecord};
@@ -17,15 +18,23 @@ use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
 /// The maximum number of earlier records that are read, the newest first.
 const MAX_RECORDS: usize = 30;
 
-pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
-    output::succeed(describe(plan, &history(results)))
+/// `warnings`: those that the run would have because of its arguments.
+pub fn show(plan: &Plan, results: &Path, warnings: &[String]) -> Result<u8> {
+    let warnings: String =
+        warnings.iter().map(|it| text::break_lines(&format!("warning: {it}"), WIDTH)).collect();
+    output::succeed(format!("{}{warnings}", describe(plan, &history(results))))
 }
 
-/// Reads the newest `MAX_RECORDS` files of a folder, in order of time. Unreadable ones are ignored.
+/// Reads the newest `MAX_RECORDS` files of a folder, in order of time. Unreadable ones and those of other machines are ignored.
 fn history(results: &Path) -> Vec<RunRecord> {
     let mut paths = record::files_in(results).unwrap_or_default();
     let newest = paths.split_off(paths.len().saturating_sub(MAX_RECORDS));
-    newest.iter().filter_map(|path| record::read(path).ok()).collect()
+    let mut records: Vec<RunRecord> = newest.iter().filter_map(|path| record::read(path).ok()).collect();
+    if !records.is_empty() {
+        let here = Machine::probe().fingerprint();
+        records.retain(|it| it.header.fingerprint == here);
+    }
+    records
 }
 
 fn describe(plan: &Plan, history: &[RunRecord]) -> String {

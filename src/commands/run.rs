@@ -27,8 +27,8 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
         // Weights can be compared only after they are read. So a dry run accepts differences, as with `--force`.
         let judge = JudgeArgs { force: true, ..arguments.judge };
         let (mut plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
-        check_targets(&mut plan, arguments)?;
-        return dry_run::show(&plan, &resolved.results);
+        let left_out = check_targets(&mut plan, arguments)?.into_iter().map(left_out_target);
+        return dry_run::show(&plan, &resolved.results, &left_out.collect::<Vec<_>>());
     }
     if !arguments.file.targets.is_empty() {
         // Before anything is built.
@@ -37,7 +37,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let mut ready = resolved.make_ready()?;
     let (mut plan, warnings) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
     for number in check_targets(&mut plan, arguments)? {
-        ready.warn(format!("target {number} of the run file names no case of this run, and is left out"));
+        ready.warn(left_out_target(number));
     }
     ready.warnings.extend(warnings);
     if let Some(message) = dry_run::too_short_budget(&plan, &ready.results) {
@@ -69,6 +69,10 @@ fn check_targets(plan: &mut Plan, arguments: &RunArgs) -> Result<Vec<usize>> {
     let left_out = if arguments.file.is_overridden { targets::leave_out_unnamed(plan) } else { Vec::new() };
     targets::check(plan)?;
     Ok(left_out)
+}
+
+fn left_out_target(number: usize) -> String {
+    format!("target {number} of the run file names no case of this run, and is left out")
 }
 
 /// The run file that a record embeds.

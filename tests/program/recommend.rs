@@ -95,6 +95,8 @@ fn engines_that_are_set_up_are_measured_in_each_precision_and_the_best_verified_
     assert!(text.contains("not recommended: `broken`: its output is wrong"), "{text}");
     assert!(text.contains("not measured: `absent`: not built; hint: "), "{text}");
     assert!(text.contains("throughput: not measured yet"), "{text}");
+    let untried = "not tried: the presets `swift:spinning`; hint: `orchestrate recommend --presets`";
+    assert!(text.contains(untried), "{text}");
     // The output has the table too.
     assert!(
         outcome.stdout.starts_with("model embedded")
@@ -115,6 +117,20 @@ fn engines_that_are_set_up_are_measured_in_each_precision_and_the_best_verified_
 }
 
 #[test]
+fn a_recommendation_without_ttft_says_so_and_the_budget_is_named_before_the_run() {
+    let scratch = tree();
+    let model = root().join("models/embedded");
+    let words = ["-e", "swift", "-s", "decode", "--iterations", "1", "--warmup", "1", "--verifier", "steady"];
+    let options = [&words[..], &["--target", "50%", "-m", model.to_str().unwrap()]].concat();
+    let outcome = recommend(&scratch, &options);
+    let text = recommendation(&outcome);
+    let incomplete = "incomplete: the record has no TTFT, so only the decode rate counts; hint: measure with `-s ttft,decode`";
+    assert!(text.contains(incomplete), "{text}");
+    outcome
+        .assert_stderr(&["2 configurations can be measured; the time budget is 3m, or that of `--budget`\n"]);
+}
+
+#[test]
 fn without_verified_output_no_engine_is_recommended_and_the_exit_code_says_so() {
     let scratch = tree();
     let outcome = measure(&scratch, &["-e", "broken"]).exits_with(4);
@@ -128,6 +144,8 @@ fn a_dry_run_lists_the_precisions_and_starts_nothing() {
     outcome.assert_stdout(&["swift:small", "steady"]);
     assert!(!outcome.stdout.contains("spinning"), "{}", outcome.stdout);
     assert!(files(&scratch.results()).is_empty());
+    let all = recommend(&scratch, &["--dry-run", "--presets"]).exits_with(0);
+    all.assert_stdout(&["swift:spinning", "the default time budget is 3m"]);
 }
 
 #[test]

@@ -212,6 +212,17 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
         let expected = format!("error: {message}\nhint: {hint}\n");
         assert_refused(&scratch, &[&["-e", "narrow"], arguments].concat(), &expected);
     }
+    // Each of the two lengths fits alone. Only `load` fits, which takes no prompt length.
+    let both = ["-e", "narrow", "--prompt-tokens", "2000", "--new-tokens", "500"];
+    for mode in [&[][..], &["--dry-run"]] {
+        let outcome = run(&scratch, &[&both, mode].concat()).exits_with(2);
+        outcome.assert_stderr(&[
+            "the requests do not fit the context of `embedded`:",
+            "`decode`: 2,000 prompt tokens and 500 new tokens exceed the context of 2,048",
+            "hint: --new-tokens 48",
+        ]);
+    }
+    assert!(!scratch.join("target").exists() && !scratch.results().exists());
     // `load` does not use the option, so it fits.
     let message = "error: --prompt-tokens 9999 exceeds the context of `embedded`, 2,048 tokens\n";
     let expected = format!("{message}hint: at most --prompt-tokens 2047\n");
@@ -279,6 +290,51 @@ fn quantize_is_refused_if_the_word_is_unknown_or_another_preset_is_named() {
         let outcome = run(&scratch, &[&["-e", "narrow", "--quantize", "int8"], other].concat()).exits_with(2);
         outcome.assert_stderr(&["'--quantize <PRECISION>' cannot be used with", other[0]]);
     }
+}
+
+#[test]
+fn the_hint_of_quantize_names_only_engines_that_have_the_preset_on_this_device() {
+    let scratch = Scratch::outside_checkout();
+    let manifest = |name: &str, rest: &str| {
+        let program = format!("{name}-engine");
+        let build = build_command(&program);
+        format!(
+            "about = \"an engine\"\nbinary = \"{program}\"\n[build]\n{build}\
+             [load]\ndevices = [\"cpu\", \"cuda\"]\n{rest}"
+        )
+    };
+    let small = |devices: &str| {
+        format!("[presets.small]\nabout = \"4 bits\"\n{devices}[quantize]\nnf4 = {{ preset = \"small\" }}\n")
+    };
+    scratch.write_tree(&[
+        ("plain", &manifest("plain", "")),
+        ("on-gpu", &manifest("on-gpu", &small("devices = [\"cuda\"]\n"))),
+    ]);
+    let expected =
+        "--quantize nf4: none of the selected engines has a preset for it\nhint: -e on-gpu --device cuda";
+    assert_refused(&scratch, &["-e", "plain", "--quantize", "nf4"], &format!("error: {expected}\n"));
+    let expected = "`on-gpu` has no device `cpu`\nhint: --device cuda";
+    assert_refused(&scratch, &["-e", "on-gpu", "--quantize", "nf4"], &format!("error: {expected}\n"));
+    scratch.write_tree(&[("everywhere", &manifest("everywhere", &small("")))]);
+    let expected = "--quantize nf4: none of the selected engines has a preset for it\nhint: -e everywhere";
+    assert_refused(&scratch, &["-e", "plain", "--quantize", "nf4"], &format!("error: {expected}\n"));
+}
+
+#[test]
+fn a_dry_run_takes_no_times_from_records_of_other_machines() {
+    let scratch = tree();
+    let dry_run = || run(&scratch, &["-e", "wide", "-s", "decode", "--dry-run"]).exits_with(0);
+    run(&scratch, &["-e", "wide", "-s", "decode"]).exits_with(0);
+    dry_run().assert_stdout(&["from earlier runs on this machine"]);
+    // The record of another machine differs in its fingerprint.
+    for file in crate::support::record::files(&scratch.results()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let at = text.find("\"fingerprint\":\"").unwrap() + "\"fingerprint\":\"".len();
+        std::fs::write(&file, format!("{}elsewhere{}", &text[..at], &text[at..])).unwrap();
+    }
+    let outcome = dry_run();
+    assert!(!outcome.stdout.contains("from earlier runs on this machine"), "{outcome:?}");
+    outcome.assert_stdout(&["no estimate for engines that were not measured here before: wide"]);
 }
 
 #[test]

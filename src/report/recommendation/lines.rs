@@ -10,7 +10,7 @@ use crate::analysis::metric::Unit;
 use crate::report::run_data::RunData;
 use crate::report::run_report::Report;
 use crate::text::{line, plural, three_digits};
-use stats::{MIN_VERDICT_BLOCKS, Verdict};
+use stats::{MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Phrase, Verdict, range_in_words, with_other};
 
 /// The most reasons under one title; JSON has all.
 const MAX_NAMED: usize = 3;
@@ -23,7 +23,9 @@ pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<
         lines.extend(several.then(|| format!("model {}:", model.model)));
         lines.extend(model_lines(recommendation, model, report));
     }
+    lines.extend(half_of_the_latency(recommendation));
     lines.extend(listed("not measured", &recommendation.not_tried));
+    lines.extend(untried_presets(&recommendation.untried_presets));
     lines.push(
         "throughput: not measured yet, because it needs batches and several requests at a time.".into(),
     );
@@ -34,6 +36,31 @@ pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<
         format!("evidence: `orchestrate explain {}`", crate::shell::pasteable(&arguments))
     }));
     lines
+}
+
+/// The part of an answer's time that the record does not have.
+fn half_of_the_latency(recommendation: &Recommendation) -> Option<String> {
+    let (missing, measured) = match (&recommendation.first_token, &recommendation.decode) {
+        (None, Some(_)) => ("TTFT", "the decode rate"),
+        (Some(_), None) => ("decode rate", "TTFT"),
+        _ => return None,
+    };
+    Some(format!(
+        "incomplete: the record has no {missing}, so only {measured} counts; hint: measure with `-s ttft,decode`"
+    ))
+}
+
+/// The most presets that are named; JSON has all.
+const MAX_PRESETS: usize = 6;
+
+fn untried_presets(presets: &[String]) -> Option<String> {
+    let named = quoted(&presets[..presets.len().min(MAX_PRESETS)]);
+    let more = match presets.len().saturating_sub(MAX_PRESETS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!presets.is_empty())
+        .then(|| format!("not tried: the presets {named}{more}; hint: `orchestrate recommend --presets`"))
 }
 
 fn model_lines(recommendation: &Recommendation, model: &ForModel, report: &Report) -> Vec<String> {
@@ -85,8 +112,8 @@ fn how_sure(choice: &Choice) -> String {
         return "it is the only engine that can be recommended, so nothing was compared.".into();
     };
     let (other, blocks) = (&against.engine, plural(against.blocks, "block"));
-    let (low, high) = (three_digits(against.low), three_digits(against.high));
-    let interval = format!("between {low} and {high} times as fast as `{other}`, over {blocks}");
+    let range = range_in_words(against.low.ln(), against.high.ln(), MetricKind::Speed);
+    let interval = format!("{range}, compared with `{other}` over {blocks}");
     if !choice.ties.is_empty() {
         let ties = quoted(&choice.ties);
         let limit = three_digits(100.0 * (MAX_TIE_RATIO - 1.0));
@@ -97,21 +124,26 @@ fn how_sure(choice: &Choice) -> String {
         };
         return format!("it ties with {ties}: {kind}. {why}. It is {interval}.");
     }
-    let ratio = three_digits(against.ratio);
+    let phrase = Phrase::of_ratio(against.ratio, (against.low, against.high), MetricKind::Speed);
     match against.verdict {
         Some(Verdict::Faster | Verdict::Slower) => {
-            format!(
-                "certain. It is {ratio} times as fast as the next, `{other}` [{low}, {high}], over {blocks}."
-            )
+            let change = with_other(&phrase.change, &format!("the next, `{other}`"));
+            format!("certain. It is {change} {}, over {blocks}.", phrase.bounds)
         }
         Some(Verdict::Same | Verdict::Inconclusive) => {
             format!(
                 "not certain, because of noise. It is {interval}; a quieter machine or more blocks would decide."
             )
         }
-        None => format!(
-            "not certain: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}. It is {ratio} times as fast as `{other}`; hint: `--blocks {MIN_VERDICT_BLOCKS}`"
-        ),
+        None => {
+            let change = match phrase.change.as_str() {
+                NO_DIFFERENCE => format!("as fast as `{other}`"),
+                change => with_other(change, &format!("`{other}`")),
+            };
+            format!(
+                "not certain: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}. It is {change}; hint: `--blocks {MIN_VERDICT_BLOCKS}`"
+            )
+        }
     }
 }
 

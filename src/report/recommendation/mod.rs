@@ -20,17 +20,18 @@ use choice::Candidates;
 pub use result::Recommendation;
 
 impl Recommendation {
-    /// The recommendation from the latest record, so its commands name no file.
-    pub fn of(record: &RunRecord) -> Self {
-        Self::new(record, None)
+    /// The recommendation from the latest record, so its commands name no file. `untried`: the presets that its engines have and
+    /// that it does not measure.
+    pub fn of(record: &RunRecord, untried: Vec<String>) -> Self {
+        Self::new(record, None, untried)
     }
 
     /// The recommendation from the record in this file. Its commands name the file.
-    pub fn of_file(record: &RunRecord, path: &Path) -> Self {
-        Self::new(record, Some(path))
+    pub fn of_file(record: &RunRecord, path: &Path, untried: Vec<String>) -> Self {
+        Self::new(record, Some(path), untried)
     }
 
-    fn new(record: &RunRecord, path: Option<&Path>) -> Self {
+    fn new(record: &RunRecord, path: Option<&Path>, untried_presets: Vec<String>) -> Self {
         let report = Report::of(record);
         let data = RunData::of(record);
         let candidates = Candidates::of(&data, &report);
@@ -48,6 +49,7 @@ impl Recommendation {
             decode: candidates.decode.clone(),
             models: models.iter().map(|model| candidates.for_model(model)).collect(),
             not_tried: lines::not_tried(&data, &report),
+            untried_presets,
             sentences: Vec::new(),
         };
         recommendation.sentences = lines::sentences(&recommendation, &report, path);

@@ -18,6 +18,8 @@ pub struct Recommendation {
     pub models: Vec<ForModel>,
     /// Engines, presets and a GPU without a result, with the reason and the remedy.
     pub not_tried: Vec<NotRecommended>,
+    /// The presets of the measured engines that the record does not measure.
+    pub untried_presets: Vec<String>,
     /// The recommendation in sentences, for people.
     pub sentences: Vec<String>,
 }

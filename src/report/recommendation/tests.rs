@@ -59,7 +59,7 @@ fn set_unverified(record: &mut RunRecord, configuration: usize) {
 }
 
 fn recommended(record: &RunRecord) -> Recommendation {
-    let recommendation = Recommendation::of(record);
+    let recommendation = Recommendation::of(record, Vec::new());
     assert!((3..=12).contains(&recommendation.sentences.len()), "{:#?}", recommendation.sentences);
     assert_fits(&crate::report::shown(&recommendation, "table", Some(100)), 100);
     recommendation
@@ -226,7 +226,7 @@ fn a_record_without_latency_says_which_scenarios_to_measure() {
     let names = ["patient-original", "beacon"];
     let selection = Selection { scenarios: load, ..crate::record::specimen::selection(&names) };
     let record = crate::record::specimen::measured(&selection, &[ORIGINAL, BEACON]);
-    let text = Recommendation::of(&record).sentences.join("\n");
+    let text = Recommendation::of(&record, Vec::new()).sentences.join("\n");
     assert!(
         text.contains("measures neither the time to first token nor the decode rate; hint: `-s ttft,decode`"),
         "{text}"
@@ -238,7 +238,7 @@ fn recommendations_from_the_records_of_the_tests_name_only_verified_engines() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["default-suite", "failed-engine", "llama-3.2-1b"] {
         let record = crate::record::read(&root.join(format!("tests/records/{name}.jsonl"))).unwrap();
-        let recommendation = Recommendation::of(&record);
+        let recommendation = Recommendation::of(&record, Vec::new());
         let report = Report::of(&record);
         for best in recommendation.models.iter().filter_map(|it| it.best.as_ref()) {
             let output = report.outputs.iter().find(|it| it.engine == best.engine).unwrap();
