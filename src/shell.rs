@@ -1,7 +1,10 @@
-//! Text for a person at a shell: errors with hints, commands that can be pasted, sizes.
+//! Text for a person at a shell: errors with hints, commands that can be pasted, sizes; and parsers of an option's values.
 
+use std::fmt::Display;
 use std::path::Path;
+use std::str::FromStr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
@@ -196,6 +199,30 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     };
     let bytes = number.parse::<f64>().ok()? * factor;
     (bytes < 1e18).then_some(bytes as u64)
+}
+
+/// A parser that accepts only these words and returns the value of a word.
+pub fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(values.map(|(word, _)| word)).try_map(move |word| {
+        let known = values.iter().find(|(known, _)| *known == word);
+        known.map(|(_, value)| *value).ok_or("no such value")
+    })
+}
+
+/// A parser of whole numbers; its error says in words which numbers the option takes.
+pub fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy + Into<u64>,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| match most.into() {
+            most if most >= u32::MAX.into() => format!("expected a whole number, at least {least}"),
+            _ => format!("expected a whole number from {least} to {most}"),
+        })
+    }
 }
 
 #[cfg(test)]

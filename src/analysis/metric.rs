@@ -71,7 +71,7 @@ pub const METRICS: &[Metric] = &[
         of: |observed| total_of(observed.sample, observed.mode),
     },
     Metric {
-        id: MetricId::new("first_run"),
+        id: MetricId::FIRST_RUN,
         title: "first run",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -80,8 +80,33 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "time from a launch's first request of a case to its whole answer, on the orchestrator's clock. The request \
                 may be a warm-up. In one-shot mode the time starts with the process. It includes cold caches, compiling of \
-                kernels and allocation of memory. One value for each launch.",
+                kernels and allocation of memory. In the scenario `cold-start` it is the first request of the launch. One \
+                value for each launch.",
         of: |observed| observed.first.map_or_else(Vec::new, |first| total_of(first, observed.mode)),
+    },
+    Metric {
+        id: MetricId::new("warm_run"),
+        title: "warm run",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        wording: Wording::Speed("answers when it is warm"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "time from a request to its whole answer when the engine is warm, on the orchestrator's clock. Only in the \
+                scenario `cold-start`, beside the first run.",
+        of: |observed| warm_run(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("warm_up_gain"),
+        title: "warm-up gain",
+        unit: Unit::Share,
+        better: Better::Lower,
+        wording: Wording::Amount("time that a warm-up saves"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "the share of the first run's time that a warm engine saves: 1 - warm run / first run. Only in the scenario \
+                `cold-start`.",
+        of: warm_up_gain,
     },
     Metric {
         id: MetricId::FIRST_TOKEN,
@@ -388,6 +413,16 @@ fn cold_start(observed: &Observation) -> Vec<f64> {
 fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
     let from_ns = if mode == Mode::OneShot { 0 } else { sample.sent_ns };
     positive_span(sample.answered_ns, from_ns).into_iter().collect()
+}
+
+fn warm_run(observed: &Observation) -> Option<f64> {
+    let is_warm = observed.cold.is_some_and(|cold| !std::ptr::eq(cold, observed.sample));
+    total_of(observed.sample, observed.mode).first().copied().filter(|_| is_warm)
+}
+
+fn warm_up_gain(observed: &Observation) -> Vec<f64> {
+    let cold = observed.cold.and_then(|cold| total_of(cold, observed.mode).first().copied());
+    cold.zip(warm_run(observed)).map(|(cold, warm)| 1.0 - warm / cold).into_iter().collect()
 }
 
 fn first_token(observed: &Observation) -> Vec<f64> {

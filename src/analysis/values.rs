@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation, Per, RecordContext};
 use crate::plan::scenario::Kind;
-use crate::plan::{Plan, Workload};
+use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Launch, RunRecord, Sample};
 use stats::{Blocks, Rounds, Summary, median};
 
@@ -128,7 +128,16 @@ impl<'a> Values<'a> {
     }
 
     fn observation<'s>(&'s self, requests: &Requests<'a>, sample: &'a Sample) -> Observation<'s> {
-        Observation::of(&self.context, requests.launch, sample).with_first(Some(requests.first))
+        let observation = Observation::of(&self.context, requests.launch, sample);
+        let [workload, of_launch] =
+            [sample.case, requests.first_of_launch.case].map(|case| &self.plan.cases[case].workload);
+        if workload.headline != MetricId::FIRST_RUN {
+            return observation.with_first(Some(requests.first));
+        }
+        let request = |it: &Workload| (it.prompt.clone(), it.max_new_tokens, it.shape);
+        let is_same = request(workload) == request(of_launch) && self.plan.mode == Mode::Warm;
+        let cold = is_same.then_some(requests.first_of_launch);
+        Observation { cold, ..observation.with_first(cold) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The parts of the command line that several commands share: groups of arguments, the parsers of their values, exit codes, and
+//! The parts of the command line that several commands share: groups of arguments, exit codes, and
 //! the verbosity. A command's own arguments are in its file.
 
 pub mod exit_code;
@@ -7,8 +7,6 @@ pub mod run_file;
 mod verbosity;
 mod view;
 
-pub use run::{
-    AxisArgs, BaselineArgs, JudgeArgs, OtherRuns, PassEnvArgs, RunArgs, choice_parser, whole_number,
-};
+pub use run::{BaselineArgs, JudgeArgs, OtherRuns, PassEnvArgs, RunArgs};
 pub use verbosity::{Verbosity, VerbosityArgs, verbosity};
 pub use view::{ViewArgs, formats, formats_where};

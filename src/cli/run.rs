@@ -1,14 +1,10 @@
 //! The arguments of all commands that measure engines, and the thresholds of a comparison.
 
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser};
-
-use protocol::Padding;
 
 use super::view::ViewArgs;
 use crate::machine::{CPU, Device, cpu};
@@ -18,7 +14,7 @@ use crate::plan::selection::Names;
 use crate::plan::targets::Target;
 use crate::plan::{Extent, Mode, Order, Selection};
 use crate::run::process::PassedVariables;
-use crate::shell::Usage;
+use crate::shell::{Usage, choice_parser, whole_number};
 use stats::{Rule, Severity, SeverityThresholds};
 
 #[derive(Debug, Args)]
@@ -62,10 +58,10 @@ pub struct RunArgs {
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
     pub options: Vec<(String, serde_json::Value)>,
     /// Prompt text; default: the scenario's prompts
-    #[arg(long, conflicts_with_all = ["prompt_tokens", "depth", "padding"])]
+    #[arg(long, conflicts_with_all = ["prompt_tokens", "depth", "padding", "prompts"])]
     pub prompt: Option<String>,
     #[command(flatten)]
-    pub axes: AxisArgs,
+    pub axes: AxisValues,
     /// Measured requests (rounds) of each case in each block; default: the scenario's number
     #[arg(long, value_name = "N", value_parser = whole_number(1, u32::MAX))]
     pub iterations: Option<u32>,
@@ -135,43 +131,6 @@ pub struct RunFile {
     pub targets: Vec<Target>,
     /// The command line replaced the engines, models or scenarios of the file, so a target may name no case.
     pub is_overridden: bool,
-}
-
-/// The values of the axes in which the requests of scenarios vary. Lists make the cross product.
-#[derive(Debug, Clone, Default, Args)]
-pub struct AxisArgs {
-    /// Lengths of prompts in tokens, separated by commas; default: the scenario's lengths
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(1, MAX_TOKENS))]
-    pub prompt_tokens: Vec<u32>,
-    /// Numbers of tokens to generate, separated by commas (`load` takes the first); default: the scenario's numbers
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(1, MAX_TOKENS), alias = "max-new-tokens")]
-    pub new_tokens: Vec<u32>,
-    /// Tokens before the prompt, whose keys and values decoding reads, separated by commas; default: the scenario's
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(0, MAX_TOKENS))]
-    pub depth: Vec<u32>,
-    /// Numbers of sequences in a request, separated by commas; default: the scenario's, mostly 1
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = whole_number(1, MAX_BATCH))]
-    pub batch: Vec<u32>,
-    /// Whether engines keep keys and values of earlier tokens: `true`, `false`, or both; default: the scenario's, mostly `true`
-    #[arg(long, value_name = "BOOL", value_delimiter = ',', num_args = 0..=1, default_missing_value = "true")]
-    pub use_cache: Vec<bool>,
-    /// Sides of the padding in batches of uneven prompts, separated by commas; default: even prompts without padding
-    #[arg(long, value_name = "SIDE", value_delimiter = ',', value_parser = choice_parser(PADDINGS))]
-    pub padding: Vec<Padding>,
-}
-
-/// The most tokens of a prompt, a depth or an output: far more than any model's context.
-pub const MAX_TOKENS: u32 = 1 << 24;
-/// The largest batch of a command line.
-pub const MAX_BATCH: u32 = 1024;
-const PADDINGS: [(&str, Padding); 3] =
-    [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
-
-impl AxisArgs {
-    pub fn values(&self) -> AxisValues {
-        let Self { prompt_tokens, new_tokens, depth, batch, use_cache, padding } = self.clone();
-        AxisValues { prompt_tokens, new_tokens, depth, batch, use_cache, padding }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -332,7 +291,7 @@ impl RunArgs {
             seed: self.seed,
             nonce: self.nonce,
             prompt: self.prompt.clone(),
-            axes: self.axes.values(),
+            axes: self.axes.clone(),
             rounds: self.iterations,
             warmup: self.warmup,
             temperature: self.temperature,
@@ -379,30 +338,6 @@ impl JudgeArgs {
         thresholds.ok_or_else(|| {
             let (warning, critical) = (percent(warning.0), percent(critical.0));
             Usage(format!("--warning {warning}% is above --critical {critical}%"))
-        })
-    }
-}
-
-/// A parser that accepts only these words and returns the value of a word.
-pub fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
-    values: [(&'static str, T); N],
-) -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(values.map(|(word, _)| word)).try_map(move |word| {
-        let known = values.iter().find(|(known, _)| *known == word);
-        known.map(|(_, value)| *value).ok_or("no such value")
-    })
-}
-
-/// A parser of whole numbers; its error says in words which numbers the option takes.
-pub fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
-where
-    T: FromStr + PartialOrd + Display + Copy + Into<u64>,
-{
-    move |text| {
-        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-        number.ok_or_else(|| match most.into() {
-            most if most >= u32::MAX.into() => format!("expected a whole number, at least {least}"),
-            _ => format!("expected a whole number from {least} to {most}"),
         })
     }
 }

@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, Parser};
-use protocol::Padding;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::run::{MAX_BATCH, MAX_TOKENS, RunFile};
+use super::run::RunFile;
 use super::{BaselineArgs, RunArgs, ViewArgs};
 use crate::analysis::metric::{self, Unit};
-use crate::plan::axes::Axes;
+use crate::plan::axes::AxisValues;
 use crate::plan::scenario::{self, SCENARIOS, Scenario};
 use crate::plan::targets::Target;
 use crate::shell::{Usage, listed, similar_name};
@@ -24,6 +23,9 @@ use crate::shell::{Usage, listed, similar_name};
 /// The tables of a file that are no options.
 const SCENARIOS_KEY: &str = "scenarios";
 const TARGETS_KEY: &str = "targets";
+
+/// The keys of a scenario that are no axes.
+const OWN_KEYS: [&str; 3] = ["about", "iterations", "like"];
 
 /// The options that are about this call and not about the run. A record does not embed them, nor those of the view and of baselines.
 const OF_THE_CALL: [&str; 7] = ["anyway", "debug", "dry-run", "json", "nonce", "results", "wait"];
@@ -103,7 +105,7 @@ fn merged(text: &str, given: &Options) -> Result<RunArgs> {
         if [SCENARIOS_KEY, TARGETS_KEY].contains(&key.as_str()) {
             continue;
         }
-        let arg = option_of(&command, key)?;
+        let arg = option_of(&command, key, &[SCENARIOS_KEY, TARGETS_KEY])?;
         let Some(name) = arg.get_long() else { continue };
         let excludes = |other: &&Arg| {
             let conflicts = |a: &Arg, b: &Arg| {
@@ -124,13 +126,19 @@ fn merged(text: &str, given: &Options) -> Result<RunArgs> {
     if !scenarios.is_empty() && !options.contains_key("scenario") {
         options.insert("scenario".into(), scenarios.iter().map(|it| it.name.to_string()).collect());
     }
-    let run = parse(&options)?;
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+    let Only { run } = parse(&options)?;
     let is_overridden = ["engine", "model", "scenario"].iter().any(|name| given.contains_key(*name));
     let file = RunFile { text: embedded(&options, &table), scenarios, targets, is_overridden };
     Ok(RunArgs { file, ..run })
 }
 
-fn option_of<'a>(command: &'a Command, key: &str) -> Result<&'a Arg> {
+/// The option with this key. `others`: the keys that are no options.
+fn option_of<'a>(command: &'a Command, key: &str, others: &[&str]) -> Result<&'a Arg> {
     let name = key.replace('_', "-");
     let has_name = |arg: &&Arg| {
         let mut aliases = arg.get_all_aliases().unwrap_or_default().into_iter();
@@ -139,8 +147,8 @@ fn option_of<'a>(command: &'a Command, key: &str) -> Result<&'a Arg> {
     if let Some(arg) = command.get_arguments().find(has_name) {
         return Ok(arg);
     }
-    let tables = [SCENARIOS_KEY, TARGETS_KEY];
-    let known: Vec<&str> = command.get_arguments().filter_map(Arg::get_long).chain(tables).collect();
+    let known: Vec<&str> =
+        command.get_arguments().filter_map(Arg::get_long).chain(others.iter().copied()).collect();
     let hint = similar_name(&name, &known).map_or_else(
         || "`orchestrate run --help` lists the options, and each is a key without `--`".to_string(),
         |similar| format!("did you mean `{similar}`?"),
@@ -191,18 +199,13 @@ fn scalar(value: &Value) -> Result<String> {
 }
 
 /// The arguments of a command line with these options.
-fn parse(options: &Options) -> Result<RunArgs> {
-    #[derive(Parser)]
-    struct Only {
-        #[command(flatten)]
-        run: RunArgs,
-    }
+fn parse<T: Parser>(options: &Options) -> Result<T> {
     let words = options.iter().flat_map(|(name, values)| match values.as_slice() {
         [] => vec![format!("--{name}")],
         values => values.iter().map(|value| format!("--{name}={value}")).collect(),
     });
-    let parsed = Only::try_parse_from(std::iter::once("run".to_string()).chain(words));
-    parsed.map(|it| it.run).map_err(|error| {
+    let parsed = T::try_parse_from(std::iter::once("run".to_string()).chain(words));
+    parsed.map_err(|error| {
         let text = error.render().to_string();
         let first = text.split("\n\n").next().unwrap_or_default();
         anyhow::anyhow!("{}", first.trim_start_matches("error: "))
@@ -230,37 +233,15 @@ fn embedded(options: &Options, table: &Table) -> String {
     all.to_string()
 }
 
-/// One value, or a list.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected one value of this axis, or a list")]
-enum OneOrMany<T> {
-    One(T),
-    Many(Vec<T>),
-}
-
-impl<T> OneOrMany<T> {
-    fn leak(list: Option<Self>) -> &'static [T] {
-        match list {
-            None => &[],
-            Some(Self::One(value)) => Box::leak(Box::new([value])),
-            Some(Self::Many(values)) => values.leak(),
-        }
-    }
-}
-
 /// A scenario of the user's: another one, with other values of its axes.
 #[derive(Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct OwnScenario {
     like: String,
     about: Option<String>,
-    prompt_tokens: Option<OneOrMany<u32>>,
-    new_tokens: Option<OneOrMany<u32>>,
-    depth: Option<OneOrMany<u32>>,
-    batch: Option<OneOrMany<u32>>,
-    use_cache: Option<OneOrMany<bool>>,
-    padding: Option<OneOrMany<Padding>>,
     iterations: Option<u32>,
+    /// The keys of axes: those of their options.
+    #[serde(flatten)]
+    axes: Table,
 }
 
 /// The file's own scenarios. Their texts and lists are never freed, like those of SCENARIOS.
@@ -287,24 +268,7 @@ fn own_scenario(name: &str, value: &Value) -> Result<Scenario> {
             .map_or_else(|| listed(&names), |it| format!("did you mean `{it}`?"));
         bail!("{}: `like`: no scenario named `{}`\nhint: {hint}", key(), own.like);
     };
-    let set = Axes {
-        prompt_tokens: OneOrMany::leak(own.prompt_tokens),
-        new_tokens: OneOrMany::leak(own.new_tokens),
-        depth: OneOrMany::leak(own.depth),
-        batch: OneOrMany::leak(own.batch),
-        use_cache: OneOrMany::leak(own.use_cache),
-        padding: OneOrMany::leak(own.padding),
-    };
-    let ranges = [
-        ("prompt-tokens", set.prompt_tokens, 1, MAX_TOKENS),
-        ("new-tokens", set.new_tokens, 1, MAX_TOKENS),
-        ("depth", set.depth, 0, MAX_TOKENS),
-        ("batch", set.batch, 1, MAX_BATCH),
-    ];
-    for (axis, values, least, most) in ranges {
-        let is_outside = values.iter().any(|value| !(least..=most).contains(value));
-        ensure!(!is_outside, "{}: `{axis}`: expected whole numbers from {least} to {most}", key());
-    }
+    let set = axis_values(&own.axes).with_context(key)?.leak();
     ensure!(own.iterations != Some(0), "{}: `iterations`: expected a whole number, at least 1", key());
     let about = own.about.unwrap_or_else(|| format!("like {}, from the run file", base.name));
     Ok(Scenario {
@@ -314,6 +278,23 @@ fn own_scenario(name: &str, value: &Value) -> Result<Scenario> {
         rounds: own.iterations.unwrap_or(base.rounds),
         ..*base
     })
+}
+
+/// The values of axes by the keys of their options.
+fn axis_values(table: &Table) -> Result<AxisValues> {
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        axes: AxisValues,
+    }
+    let command = AxisValues::augment_args(Command::default());
+    let mut options = Options::new();
+    for (key, value) in table {
+        let arg = option_of(&command, key, &OWN_KEYS)?;
+        let values = values_of(arg, value).with_context(|| format!("`{key}`"))?;
+        options.extend(arg.get_long().map(String::from).zip(values));
+    }
+    parse::<Only>(&options).map(|it| it.axes)
 }
 
 #[derive(Deserialize)]

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::analysis::metric::{METRICS, Metric};
-use crate::plan::scenario::SCENARIOS;
+use crate::plan::scenario::{SCENARIOS, SuiteTable};
 use crate::report::{self, Format};
 use crate::shell::{Usage, unknown_name_or};
 
@@ -48,6 +48,12 @@ fn parse_price(text: &str) -> Result<f64, String> {
 }
 
 impl ViewArgs {
+    /// Adds the tables of suites to those of the options.
+    pub fn add_tables(&mut self, tables: &[SuiteTable]) {
+        self.distribution |= tables.contains(&SuiteTable::Distribution);
+        self.quality |= tables.contains(&SuiteTable::Quality);
+    }
+
     /// Refuses parts that the format cannot show, before anything is measured.
     /// `own`: the names of the scenarios of a run file.
     pub fn check(&self, own: &[&str]) -> Result<(), Usage> {

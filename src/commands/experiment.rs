@@ -21,7 +21,7 @@ use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpContext;
 use crate::machine::{Machine, cpu};
 use crate::plan::selection::{self, Names, Resolved, Sources};
-use crate::plan::{Plan, Selection, values};
+use crate::plan::{Case, Plan, Selection, values};
 use crate::record::{
     self, CoreLockState, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord,
     Warning, results_dir,
@@ -313,8 +313,9 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
-    // Two failures do not count: an engine of `--all` that cannot run and that the user did not name, and a preset of
-    // `--presets` or of a suite that the engine does not support on this device.
+    // Some failures do not count: an engine of `--all` that cannot run and that the user did not name, a preset of `--presets` or
+    // of a suite that the engine does not support on this device, a depth of a sweep that the model's context does not hold, and
+    // a request that an engine must refuse.
     let is_excused = |failure: &Failure| {
         let configuration = &record.header.plan.configurations[failure.configuration];
         let engine = &configuration.engine;
@@ -323,8 +324,10 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
         let is_of_all = names.all && !names.engines.iter().any(is_named);
         match failure.kind {
             FailureKind::Unavailable => is_of_all,
+            FailureKind::Refused => true,
             FailureKind::Unsupported => {
                 is_of_all
+                    || is_end_of_sweep(record, failure)
                     || names.quantize.is_none()
                         && preset.is_some_and(|preset| !names.engines.contains(&preset))
             }
@@ -336,6 +339,18 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     let rows = agreement::wrong_outputs(record).into_iter().zip(&record.header.plan.configurations);
     let wrong = rows.filter(|(_, it)| it.role.is_none()).any(|(wrong, _)| wrong);
     if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }
+}
+
+/// Whether the case was not measured because of its depth, and other depths of its scenario were.
+fn is_end_of_sweep(record: &RunRecord, failure: &Failure) -> bool {
+    let cases = &record.header.plan.cases;
+    let Some(case) = failure.case.map(|case| &cases[case]) else { return false };
+    let is_measured = |other: &Case| {
+        other.configuration == case.configuration
+            && other.workload.scenario == case.workload.scenario
+            && other.workload.shape.depth < case.workload.shape.depth
+    };
+    failure.launch.is_none() && record.measured().any(|sample| is_measured(&cases[sample.case]))
 }
 
 #[cfg(test)]

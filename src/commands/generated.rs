@@ -12,11 +12,11 @@ use model_files::SHAPES;
 use super::model::DTYPES;
 use super::output;
 use crate::analysis::metric::METRICS;
-use crate::cli::choice_parser;
 use crate::engines::manifest::DEFAULT_PRESET;
 use crate::engines::registry::Registry;
 use crate::machine::CPU;
 use crate::plan::selection::scenario_names;
+use crate::shell::choice_parser;
 
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS_HELP)]

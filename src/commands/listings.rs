@@ -11,6 +11,7 @@ use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
 use crate::engines::registry::{Registry, State, missing_driver, obstacle};
 use crate::plan::scenario::{SCENARIOS, SUITES};
+use crate::plan::texts::TextKind;
 use crate::report::RESOURCE_FACTS;
 use crate::shell::unknown_name_or;
 use crate::text;
@@ -88,6 +89,8 @@ pub fn scenarios() -> Result<u8> {
         write!(text, "{name}\n{}", describe_suite(&suite.about, &suite.scenarios.join(", ")))?;
         text.push_str(&paragraph(&format!("rows: {}", engine.rows_of(name).join(", "))));
     }
+    let kinds: Vec<&str> = TextKind::ALL.iter().map(|kind| kind.word()).collect();
+    write!(text, "\nkinds of text (--prompts):\n{}", paragraph(&kinds.join(", ")))?;
     output::succeed(text)
 }
 

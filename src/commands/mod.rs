@@ -61,7 +61,7 @@ macro_rules! commands {
 
 commands! { matches:
     /// Measure engines (the word `run` may be left out, except before a run file)
-    Run(arguments: Box<FileRunArgs>) => run::run(&arguments.resolve(matches, run::file_of_record)?),
+    Run(arguments: Box<FileRunArgs>) => run::run(arguments.resolve(matches, run::file_of_record)?),
     /// List the known engines, and whether they can run
     Engines => listings::engines(),
     /// List scenarios and suites
@@ -224,7 +224,7 @@ impl Cli {
                 output::print_notice(FIRST_STEPS);
                 Ok(USAGE)
             }
-            None => run::run(&with_file(self.run, &self.matches)),
+            None => run::run(with_file(self.run, &self.matches)),
             Some(command) => {
                 let of_subcommand = self.matches.subcommand().map(|(_, matches)| matches);
                 command.dispatch(of_subcommand.unwrap_or(&self.matches))

@@ -8,15 +8,16 @@ use clap::Args;
 use protocol::{Capabilities, Request};
 
 use super::output;
-use crate::cli::{AxisArgs, whole_number};
 use crate::engines::load_values::LoadValues;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
+use crate::plan::axes::AxisValues;
 use crate::plan::prompts::Prompts;
 use crate::plan::selection::{Names, Sources, resolve};
 use crate::plan::{Plan, Selection, models};
 use crate::record::RequestKind;
 use crate::run::load_request;
+use crate::shell::whole_number;
 
 #[derive(Debug, Args)]
 pub struct RequestArgs {
@@ -41,7 +42,7 @@ pub struct RequestArgs {
     #[arg(long, value_name = "N", value_parser = whole_number(0, protocol::MAX_INTEGER))]
     pub nonce: Option<u64>,
     #[command(flatten)]
-    pub axes: AxisArgs,
+    pub axes: AxisValues,
 }
 
 pub fn request(arguments: &RequestArgs) -> Result<u8> {
@@ -55,7 +56,7 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let devices = vec![arguments.device.clone()];
     let threads = vec![cpu::all_threads()];
     let RequestArgs { seed, nonce, .. } = *arguments;
-    let axes = arguments.axes.values();
+    let axes = arguments.axes.clone();
     let settings = Selection { devices, threads, seed, nonce, axes, ..Selection::default() };
     // The engine is not started, so the values that a program without a manifest accepts are unknown.
     let sources = Sources { load_values: &mut |_| Ok(LoadValues::default()), model: &mut models::model };
@@ -78,6 +79,10 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
+        // A run sends no such request.
+        if prompts.excess(workload).is_some() {
+            continue;
+        }
         let ids = prompts.batch(workload, plan.prompt_key(0, RequestKind::Measured, 0))?;
         let capabilities = (!text).then_some(&assumed_capabilities);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));

@@ -11,12 +11,14 @@ use crate::cli::exit_code::{DONE, WORSE, most_severe};
 use crate::cli::{JudgeArgs, RunArgs};
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
-use crate::plan::{Plan, Selection};
+use crate::plan::{Plan, Selection, scenario};
 use crate::record::{self, End, Recorder, Warning};
 use crate::report::{Content, FORMATS, Report, ReportContent, targets};
 use crate::shell::Usage;
 
-pub fn run(arguments: &RunArgs) -> Result<u8> {
+pub fn run(mut arguments: RunArgs) -> Result<u8> {
+    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios));
+    let arguments = &arguments;
     let own: Vec<&str> = arguments.file.scenarios.iter().map(|it| it.name).collect();
     arguments.view.check(&own)?;
     baseline::check_arguments(arguments)?;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::axes::{self, AxisValues, Point, Shape};
+use super::axes::{AxisValues, Point, Shape};
 use super::scenario::{Kind, SCENARIOS, SUITES, Scenario, Suite};
+use super::texts::{OwnText, Text};
 use super::{Case, Configuration, Mode, Plan, Prompt, Workload, engine_name};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
 use crate::machine::CPU;
@@ -74,7 +75,7 @@ impl Plan {
         let workloads = self.workloads_of(configuration).into_iter();
         let of_scenario: Vec<Workload> = workloads.filter(|it| it.scenario == scenario.name).collect();
         let of_scenario: Vec<&Workload> = of_scenario.iter().collect();
-        words.extend(axis_options(&shared_values(&[*scenario], &of_scenario)));
+        words.extend(shared_values(&[*scenario], &of_scenario).options());
         words.extend(model_arguments(&[row]));
         if !row.device.is_cpu() {
             words.push(format!("--device {}", pasteable(&[row.device.to_string()])));
@@ -116,7 +117,7 @@ fn model_arguments(rows: &[&Configuration]) -> Vec<String> {
 pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'static Suite> {
     let workloads: Vec<&Workload> = workloads.collect();
     // The name of a single scenario says more than that of a suite with only this scenario.
-    let mut several = SUITES.iter().filter(|suite| suite.parts.len() > 1);
+    let mut several = SUITES.iter().filter(|suite| suite.scenarios().len() > 1);
     several.find(|suite| has_workloads(&suite.scenarios(), &AxisValues::default(), &workloads))
 }
 
@@ -129,7 +130,9 @@ fn has_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workloa
     let of_plan: Vec<_> = workloads
         .iter()
         .map(|it| match it.prompt {
-            Prompt::Tokens(tokens) => key(&it.scenario, tokens, it.max_new_tokens, it.shape),
+            Prompt::Tokens(tokens) => {
+                key(&it.scenario, it.shortened_from.unwrap_or(tokens), it.max_new_tokens, it.shape)
+            }
             Prompt::Text(_) => key(&it.scenario, 0, it.max_new_tokens, it.shape),
         })
         .collect();
@@ -142,15 +145,6 @@ fn has_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workloa
 /// For each axis, the values that all these scenarios have in the plan, if one of the scenarios has other values by itself.
 /// The options of the command line apply to all scenarios, so an axis with different values in two scenarios is left out.
 fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues {
-    fn shared<T: PartialEq + Clone>(lists: Vec<(Vec<T>, Vec<T>)>) -> Vec<T> {
-        let same = |a: &[T], b: &[T]| a.iter().all(|it| b.contains(it)) && b.iter().all(|it| a.contains(it));
-        let Some((_, used)) = lists.iter().max_by_key(|(_, used)| used.len()) else { return Vec::new() };
-        // A launch uses only the first value.
-        let is_shared =
-            |(_, other): &(Vec<T>, Vec<T>)| same(used, other) || *other == used[..1.min(used.len())];
-        let is_set = lists.iter().any(|(own, used)| !same(own, used));
-        if is_set && lists.iter().all(is_shared) { used.clone() } else { Vec::new() }
-    }
     let of = |scenario: &Scenario| {
         let used = workloads.iter().filter(|it| it.scenario == scenario.name).copied();
         (
@@ -159,57 +153,29 @@ fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues 
         )
     };
     let all: Vec<(AxisValues, AxisValues)> = scenarios.iter().map(of).collect();
-    let is_warm = |index: &usize| scenarios[*index].kind == Kind::Warm;
-    let warm: Vec<&(AxisValues, AxisValues)> = (0..all.len()).filter(is_warm).map(|it| &all[it]).collect();
-    fn lists<T: Clone>(
-        of: &[&(AxisValues, AxisValues)],
-        axis: fn(&AxisValues) -> &Vec<T>,
-    ) -> Vec<(Vec<T>, Vec<T>)> {
-        of.iter().map(|(own, used)| (axis(own).clone(), axis(used).clone())).collect()
-    }
-    AxisValues {
-        prompt_tokens: shared(lists(&warm, |it| &it.prompt_tokens)),
-        new_tokens: shared(lists(&all.iter().collect::<Vec<_>>(), |it| &it.new_tokens)),
-        depth: shared(lists(&warm, |it| &it.depth)),
-        batch: shared(lists(&warm, |it| &it.batch)),
-        use_cache: shared(lists(&warm, |it| &it.use_cache)),
-        padding: shared(lists(&warm, |it| &it.padding)),
-    }
+    let is_warm = |(scenario, _): &(&Scenario, _)| scenario.kind == Kind::Warm;
+    let warm = scenarios.iter().zip(all.clone()).filter(is_warm).map(|(_, pair)| pair);
+    let values = AxisValues::shared(&warm.collect::<Vec<_>>());
+    // The number of new tokens is the only axis of a launch.
+    AxisValues { new_tokens: AxisValues::shared(&all).new_tokens, ..values }
 }
 
 /// The values of the axes in workloads. A prompt of the user has no length.
 fn values_of(workloads: &[&Workload]) -> AxisValues {
     let point = |it: &&Workload| Point {
         prompt_tokens: match it.prompt {
-            Prompt::Tokens(tokens) => tokens.saturating_sub(it.shape.depth),
+            Prompt::Tokens(tokens) => it.shortened_from.unwrap_or(tokens).saturating_sub(it.shape.depth),
             Prompt::Text(_) => 0,
         },
         new_tokens: it.max_new_tokens,
+        text: Text::Kind(it.shape.text),
         shape: it.shape,
     };
     let mut values = AxisValues::of_points(&workloads.iter().map(point).collect::<Vec<_>>());
     if workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_))) {
-        (values.prompt_tokens, values.depth) = (Vec::new(), Vec::new());
+        (values.prompt_tokens, values.depth, values.prompts) = (Vec::new(), Vec::new(), Vec::new());
     }
     values
-}
-
-/// The options of the command line that set these values.
-fn axis_options(values: &AxisValues) -> Vec<String> {
-    fn option<T: ToString>(name: &str, values: &[T]) -> Option<String> {
-        let list = || values.iter().map(T::to_string).collect::<Vec<_>>().join(",");
-        (!values.is_empty()).then(|| format!("--{name} {}", list()))
-    }
-    let paddings: Vec<&str> = values.padding.iter().copied().map(axes::padding_name).collect();
-    let options = [
-        option("prompt-tokens", &values.prompt_tokens),
-        option("new-tokens", &values.new_tokens),
-        option("depth", &values.depth),
-        option("batch", &values.batch),
-        option("use-cache", &values.use_cache),
-        option("padding", &paddings),
-    ];
-    options.into_iter().flatten().collect()
 }
 
 /// The scenarios, and the settings of their requests that differ from the scenarios' own.
@@ -220,18 +186,24 @@ fn workload_arguments(cases: &[&Case]) -> Vec<String> {
     let set = shared_values(&of_suite, &workloads);
     let mut words = Vec::new();
     if has_workloads(&of_suite, &set, &workloads) {
-        words.extend(axis_options(&set));
+        words.extend(set.options());
     } else {
         words.push(format!("-s {}", pasteable(&[names.join(",")])));
         let scenarios: Vec<Scenario> =
             SCENARIOS.iter().filter(|it| names.contains(&it.name)).copied().collect();
-        words.extend(axis_options(&shared_values(&scenarios, &workloads)));
+        words.extend(shared_values(&scenarios, &workloads).options());
     }
     let mut settings: BTreeMap<&str, String> = BTreeMap::new();
     for workload in cases.iter().map(|case| &case.workload) {
         let own = SCENARIOS.iter().find(|it| it.name == workload.scenario);
-        if let Prompt::Text(text) = &workload.prompt {
-            settings.insert("--prompt", pasteable(std::slice::from_ref(text)));
+        match &workload.prompt {
+            Prompt::Text(OwnText::One(text)) => {
+                settings.insert("--prompt", pasteable(std::slice::from_ref(text)));
+            }
+            Prompt::Text(OwnText::File(file)) => {
+                settings.insert("--prompts", pasteable(std::slice::from_ref(&file.path)));
+            }
+            Prompt::Tokens(_) => {}
         }
         if let Some(sampling) = &workload.sampling {
             settings.insert("--temperature", sampling.temperature.to_string());
@@ -344,7 +316,7 @@ mod tests {
 
     #[test]
     fn settings_with_default_values_are_left_out() {
-        assert_eq!(arguments(vec![row("a")], &decode()), "-e /x/a -s decode --threads 2");
+        assert_eq!(arguments(vec![row("a")], &decode()), "-e /x/a -s decode --depth 0 --threads 2");
     }
 
     #[test]
@@ -355,7 +327,7 @@ mod tests {
         typed.options = options.as_object().unwrap().clone();
         assert_eq!(
             arguments(vec![typed], &decode()),
-            "-e /x/a -s decode --dtype bf16 --threads 2 --set n=3 --set 'number_as_text=\"3\"' --set 'text=x y'"
+            "-e /x/a -s decode --depth 0 --dtype bf16 --threads 2 --set n=3 --set 'number_as_text=\"3\"' --set 'text=x y'"
         );
     }
 
@@ -373,7 +345,7 @@ mod tests {
         of_preset.preset = Some(preset.clone());
         (of_preset.options, of_preset.dtype) = (settings.options, settings.dtype);
         let plain = arguments(vec![of_preset.clone()], &decode());
-        assert_eq!(plain, format!("-e {name}:{preset} -s decode --threads 2"));
+        assert_eq!(plain, format!("-e {name}:{preset} -s decode --depth 0 --threads 2"));
         of_preset.options.insert("of_command_line".into(), true.into());
         assert_eq!(arguments(vec![of_preset], &decode()), plain + " --set of_command_line=true");
     }
@@ -383,16 +355,16 @@ mod tests {
         let mut plan = plan(vec![row("a")], &decode());
         assert_eq!(plan.request_arguments(0), None);
         plan.nonce = Some(7);
-        assert_eq!(plan.request_arguments(0).unwrap(), "/x/a decode --nonce 7");
+        assert_eq!(plan.request_arguments(0).unwrap(), "/x/a decode --depth 0 --nonce 7");
         plan.seed = 3;
         plan.configurations[0].device = Device::from("cuda:0");
         (plan.configurations[0].model.name, plan.configurations[0].model.path) = ("m".into(), "/m".into());
         assert_eq!(
             plan.request_arguments(0).unwrap(),
-            "/x/a decode -m /m --device cuda:0 --seed 3 --nonce 7"
+            "/x/a decode --depth 0 -m /m --device cuda:0 --seed 3 --nonce 7"
         );
         plan.cases[0].workload.max_new_tokens += 1;
-        let more = "/x/a decode --new-tokens 65 -m /m --device cuda:0 --seed 3 --nonce 7";
+        let more = "/x/a decode --new-tokens 65 --depth 0 -m /m --device cuda:0 --seed 3 --nonce 7";
         assert_eq!(plan.request_arguments(0).unwrap(), more);
         plan.cases[0].workload = Workload { prompt: Prompt::Text("Hello".into()), ..decode() };
         assert_eq!(plan.request_arguments(0), None);

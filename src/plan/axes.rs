@@ -1,41 +1,170 @@
 //! The axes of a scenario: the numbers and settings in which its workloads vary. A workload has one value of each axis.
+//! To add an axis, add an entry to `axes!`, and the field of `Point` or `Shape` that holds its value.
 
+use clap::Args;
 use protocol::Padding;
 use serde::{Deserialize, Serialize};
 
-/// The values of each axis. An empty list in a selection leaves the values of the scenario.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Axes<'a> {
-    /// The lengths of prompts. In a batch of uneven prompts, this is the length of the longest.
-    pub prompt_tokens: &'a [u32],
-    /// The numbers of tokens to generate for each sequence.
-    pub new_tokens: &'a [u32],
-    /// The numbers of tokens before the prompt. Each decode step also reads their keys and values from the cache.
-    pub depth: &'a [u32],
-    /// The numbers of sequences in a request.
-    pub batch: &'a [u32],
-    /// Whether the engine keeps keys and values of earlier tokens.
-    pub use_cache: &'a [bool],
-    /// The padding of a batch of uneven prompts. Empty: all prompts of a batch have the same length.
-    pub padding: &'a [Padding],
+use super::texts::{Text, TextKind};
+use crate::shell::{choice_parser, whole_number};
+
+/// The most tokens of a prompt, a depth or an output: far more than any model's context.
+const MAX_TOKENS: u32 = 1 << 24;
+const MAX_BATCH: u32 = 1024;
+const PADDINGS: [(&str, Padding); 3] =
+    [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
+
+/// The values that a workload's label names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// Those of an axis with several values.
+    Varying,
+    /// Those of an axis with several values, and one that is not the scenario's.
+    Unusual,
+    /// Like `Unusual`, but never the default value. So a workload has one label alone and in a sweep.
+    NotDefault,
 }
 
-/// The values of each axis that the user set. An empty list leaves the values of the scenario.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AxisValues {
-    pub prompt_tokens: Vec<u32>,
-    pub new_tokens: Vec<u32>,
-    pub depth: Vec<u32>,
-    pub batch: Vec<u32>,
-    pub use_cache: Vec<bool>,
-    pub padding: Vec<Padding>,
+/// A value as the command line takes it.
+trait Value: Copy + PartialEq {
+    fn word(self) -> String;
+}
+
+/// Defines the axes: the types with a list for each axis, the options of the command line, and what is done with each of them.
+/// `$field` is the path of the value in a `Point`. A label has `$prefix` before the value.
+macro_rules! axes {
+    ($($(#[$help:meta])* $axis:ident: $value:ty, $($field:ident).+, $title:literal, $named:expr, $prefix:literal;)+) => {
+        /// The values of each axis. An empty list in a selection leaves the values of the scenario.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Axes<'a> { $(pub $axis: &'a [$value],)+ }
+
+        /// The values of each axis that the user set. An empty list leaves the values of the scenario.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+        pub struct AxisValues { $($(#[$help])* #[arg(long, value_delimiter = ',')] pub $axis: Vec<$value>,)+ }
+
+        impl<'a> Axes<'a> {
+            /// No values of any axis.
+            const NONE: Self = Self { $($axis: &[],)+ };
+
+            /// These axes, with the values of `set` where it has some.
+            pub fn with(self, set: Axes<'a>) -> Self {
+                Self { $($axis: if set.$axis.is_empty() { self.$axis } else { set.$axis },)+ }
+            }
+
+            /// The cross product of all values, in the order of the axes.
+            pub fn points(self) -> Vec<Point> {
+                let mut points = vec![Point::default()];
+                $(if !self.$axis.is_empty() {
+                    let of = |point: Point| self.$axis.iter().map(move |&value| {
+                        let mut point = point;
+                        point.$($field).+ = value.into();
+                        point
+                    });
+                    points = points.into_iter().flat_map(of).collect();
+                })+
+                points.iter_mut().for_each(|point| point.shape.text = point.text.kind());
+                points
+            }
+
+            /// The values of all axes: `prompt tokens: 16, 128; new tokens: 1`.
+            pub fn describe(self) -> String {
+                let axes = [$(($title, self.$axis.iter().map(|it| shown(*it)).collect::<Vec<_>>()),)+];
+                let axes = axes.into_iter().filter(|(_, values)| !values.is_empty());
+                axes.map(|(axis, values)| format!("{axis}: {}", values.join(", "))).collect::<Vec<_>>().join("; ")
+            }
+
+            /// The values of a point that a workload's label names: `128`, `batch 4`, or `cache off` and `left` (the padding).
+            /// `own`: the axes of the scenario.
+            pub fn words_of(self, point: &Point, own: &Axes) -> Vec<String> {
+                let mut words = Vec::new();
+                $(
+                    let (default, value) = (list(Point::default().$($field).+), list::<$value>(point.$($field).+));
+                    let of_scenario = if own.$axis.is_empty() { &default[..] } else { own.$axis };
+                    if is_named($named, self.$axis, of_scenario, &default, &value) {
+                        words.extend(value.iter().map(|&it| format!("{}{}", $prefix, shown(it))));
+                    }
+                )+
+                words
+            }
+        }
+
+        impl AxisValues {
+            /// The same lists with each value once.
+            pub fn distinct(&self) -> Self {
+                Self { $($axis: distinct(&self.$axis),)+ }
+            }
+
+            /// The values of these points, each once.
+            pub fn of_points(points: &[Point]) -> Self {
+                let values = Self { $($axis: points.iter().flat_map(|it| list::<$value>(it.$($field).+)).collect(),)+ };
+                values.distinct()
+            }
+
+            pub fn axes(&self) -> Axes<'_> {
+                Axes { $($axis: &self.$axis,)+ }
+            }
+
+            /// The same lists, which are never freed, as those of SCENARIOS.
+            pub fn leak(self) -> Axes<'static> {
+                Axes { $($axis: self.$axis.leak(),)+ }
+            }
+
+            /// For each axis, the values that all scenarios use, if one of them has other values by itself. Each pair has a
+            /// scenario's own values and the used ones.
+            pub fn shared(pairs: &[(Self, Self)]) -> Self {
+                Self { $($axis: shared(pairs.iter().map(|(own, used)| (&own.$axis[..], &used.$axis[..])).collect()),)+ }
+            }
+
+            /// The options of the command line that set these values.
+            pub fn options(&self) -> Vec<String> {
+                let lists = [$((stringify!($axis), self.$axis.iter().map(|it| it.word()).collect::<Vec<_>>()),)+];
+                let lists = lists.into_iter().filter(|(_, values)| !values.is_empty());
+                lists.map(|(axis, values)| format!("--{} {}", axis.replace('_', "-"), values.join(","))).collect()
+            }
+        }
+
+        impl Point {
+            /// The title of each axis, with its value here.
+            fn values(&self) -> Vec<(&'static str, String)> {
+                let none = || "none".to_string();
+                vec![$(($title, list::<$value>(self.$($field).+).first().map_or_else(none, |&it| shown(it))),)+]
+            }
+        }
+    };
+}
+
+axes! {
+    /// Lengths of prompts in tokens, separated by commas; default: the scenario's lengths
+    #[arg(value_name = "N", value_parser = whole_number(1, MAX_TOKENS))]
+    prompt_tokens: u32, prompt_tokens, "prompt tokens", Named::Varying, "";
+    /// Numbers of tokens to generate, separated by commas (`load` takes the first); default: the scenario's numbers
+    #[arg(value_name = "N", value_parser = whole_number(1, MAX_TOKENS), alias = "max-new-tokens")]
+    new_tokens: u32, new_tokens, "new tokens", Named::Varying, "new ";
+    /// Tokens before the prompt, whose keys and values decoding reads, separated by commas; default: the scenario's
+    #[arg(value_name = "N", value_parser = whole_number(0, MAX_TOKENS))]
+    depth: u32, shape.depth, "depth", Named::NotDefault, "depth ";
+    /// Numbers of sequences in a request, separated by commas; default: the scenario's, mostly 1
+    #[arg(value_name = "N", value_parser = whole_number(1, MAX_BATCH))]
+    batch: u32, shape.batch, "batch", Named::Unusual, "batch ";
+    /// Whether engines keep keys and values of earlier tokens: `true`, `false`, or both; default: the scenario's, mostly `true`
+    #[arg(value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    use_cache: bool, shape.use_cache, "cache", Named::Unusual, "cache ";
+    /// Sides of the padding in batches of uneven prompts, separated by commas; default: even prompts without padding
+    #[arg(value_name = "SIDE", value_parser = choice_parser(PADDINGS))]
+    padding: Padding, shape.padding, "padding", Named::Unusual, "";
+    /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`
+    #[arg(value_name = "KIND|FILE")]
+    prompts: Text, text, "prompts", Named::NotDefault, "";
 }
 
 /// One value of each axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Point {
+    /// The length of the prompt. In a batch of uneven prompts, this is the length of the longest.
     pub prompt_tokens: u32,
+    /// The tokens to generate for each sequence.
     pub new_tokens: u32,
+    pub text: Text,
     pub shape: Shape,
 }
 
@@ -53,11 +182,13 @@ pub struct Shape {
     /// The padding of a batch of uneven prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
+    #[serde(skip_serializing_if = "TextKind::is_natural")]
+    pub text: TextKind,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { depth: 0, batch: 1, use_cache: true, padding: None }
+        Self { depth: 0, batch: 1, use_cache: true, padding: None, text: TextKind::Natural }
     }
 }
 
@@ -72,83 +203,14 @@ fn is_one(number: &u32) -> bool {
 impl<'a> Axes<'a> {
     /// Axes with these lengths of prompts and outputs, and the default of every other axis.
     pub const fn of(prompt_tokens: &'a [u32], new_tokens: &'a [u32]) -> Self {
-        Self { prompt_tokens, new_tokens, depth: &[], batch: &[], use_cache: &[], padding: &[] }
+        Self { prompt_tokens, new_tokens, ..Self::NONE }
     }
+}
 
-    /// These axes, with the values of `set` where it has some.
-    pub fn with(self, set: Axes<'a>) -> Self {
-        fn pick<'a, T>(set: &'a [T], own: &'a [T]) -> &'a [T] {
-            if set.is_empty() { own } else { set }
-        }
-        Self {
-            prompt_tokens: pick(set.prompt_tokens, self.prompt_tokens),
-            new_tokens: pick(set.new_tokens, self.new_tokens),
-            depth: pick(set.depth, self.depth),
-            batch: pick(set.batch, self.batch),
-            use_cache: pick(set.use_cache, self.use_cache),
-            padding: pick(set.padding, self.padding),
-        }
-    }
-
-    /// The cross product of all values, in the order of the axes.
-    pub fn points(self) -> Vec<Point> {
-        let mut points = Vec::new();
-        for &prompt_tokens in self.prompt_tokens {
-            for &new_tokens in self.new_tokens {
-                for &depth in or(self.depth, &[0]) {
-                    for &batch in or(self.batch, &[1]) {
-                        for &use_cache in or(self.use_cache, &[true]) {
-                            let paddings: Vec<_> = self.padding.iter().copied().map(Some).collect();
-                            for &padding in or(&paddings, &[None]) {
-                                let shape = Shape { depth, batch, use_cache, padding };
-                                points.push(Point { prompt_tokens, new_tokens, shape });
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        points
-    }
-
-    /// The values of all axes: `prompt tokens: 16, 128; new tokens: 1`.
-    pub fn describe(self) -> String {
-        fn list<T: ToString>(values: &[T]) -> String {
-            values.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
-        }
-        let caches: Vec<_> = self.use_cache.iter().map(|&it| if it { "on" } else { "off" }).collect();
-        let paddings: Vec<_> = self.padding.iter().copied().map(padding_name).collect();
-        let axes = [
-            ("prompt tokens", list(self.prompt_tokens)),
-            ("new tokens", list(self.new_tokens)),
-            ("depth", list(self.depth)),
-            ("batch", list(self.batch)),
-            ("cache", list(&caches)),
-            ("padding", list(&paddings)),
-        ];
-        let axes = axes.into_iter().filter(|(_, values)| !values.is_empty());
-        axes.map(|(axis, values)| format!("{axis}: {values}")).collect::<Vec<_>>().join("; ")
-    }
-
-    /// The values of a point that vary, as a workload's label names them: `128`, `batch 4`, or `cache off` and `left` (the
-    /// padding). A depth, batch, cache or padding that is not that of the scenario (`own`) is named too.
-    pub fn words_of(self, point: &Point, own: &Axes) -> Vec<String> {
-        let Point { prompt_tokens, new_tokens, shape } = point;
-        let cache = if shape.use_cache { "on" } else { "off" };
-        let padding = shape.padding.map(padding_name).unwrap_or_default();
-        let differs = |is_own: bool, values: usize| values > 1 || values == 1 && !is_own;
-        let words = [
-            (self.prompt_tokens.len() > 1, prompt_tokens.to_string()),
-            (self.new_tokens.len() > 1, format!("new {new_tokens}")),
-            (differs(or(own.depth, &[0]) == self.depth, self.depth.len()), format!("depth {}", shape.depth)),
-            (differs(or(own.batch, &[1]) == self.batch, self.batch.len()), format!("batch {}", shape.batch)),
-            (
-                differs(or(own.use_cache, &[true]) == self.use_cache, self.use_cache.len()),
-                format!("cache {cache}"),
-            ),
-            (differs(own.padding == self.padding, self.padding.len()), padding.to_string()),
-        ];
-        words.into_iter().filter(|(is_named, _)| *is_named).map(|(_, word)| word).collect()
+#[cfg(test)]
+impl AxisValues {
+    pub fn with_new_tokens(new_tokens: u32) -> Self {
+        Self { new_tokens: vec![new_tokens], ..Self::default() }
     }
 }
 
@@ -159,55 +221,68 @@ impl Point {
     }
 }
 
-impl AxisValues {
-    /// The same lists with each value once.
-    pub fn distinct(&self) -> Self {
-        fn distinct<T: PartialEq + Copy>(values: &[T]) -> Vec<T> {
-            let is_first = |(index, value): &(usize, &T)| !values[..*index].contains(value);
-            values.iter().enumerate().filter(is_first).map(|(_, value)| *value).collect()
-        }
-        Self {
-            prompt_tokens: distinct(&self.prompt_tokens),
-            new_tokens: distinct(&self.new_tokens),
-            depth: distinct(&self.depth),
-            batch: distinct(&self.batch),
-            use_cache: distinct(&self.use_cache),
-            padding: distinct(&self.padding),
-        }
+impl Value for u32 {
+    fn word(self) -> String {
+        self.to_string()
     }
+}
 
-    /// The values of these points, each once.
-    pub fn of_points(points: &[Point]) -> Self {
-        let values = Self {
-            prompt_tokens: points.iter().map(|it| it.prompt_tokens).collect(),
-            new_tokens: points.iter().map(|it| it.new_tokens).collect(),
-            depth: points.iter().map(|it| it.shape.depth).collect(),
-            batch: points.iter().map(|it| it.shape.batch).collect(),
-            use_cache: points.iter().map(|it| it.shape.use_cache).collect(),
-            padding: points.iter().filter_map(|it| it.shape.padding).collect(),
-        };
-        values.distinct()
+impl Value for bool {
+    fn word(self) -> String {
+        self.to_string()
     }
+}
 
-    #[cfg(test)]
-    pub fn with_new_tokens(new_tokens: u32) -> Self {
-        Self { new_tokens: vec![new_tokens], ..Self::default() }
+impl Value for Padding {
+    fn word(self) -> String {
+        padding_name(self).into()
     }
+}
 
-    pub fn axes(&self) -> Axes<'_> {
-        Axes {
-            prompt_tokens: &self.prompt_tokens,
-            new_tokens: &self.new_tokens,
-            depth: &self.depth,
-            batch: &self.batch,
-            use_cache: &self.use_cache,
-            padding: &self.padding,
+impl Value for Text {
+    fn word(self) -> String {
+        match self {
+            Self::Kind(kind) => kind.word().into(),
+            Self::File(file) => file.name(),
         }
     }
 }
 
-fn or<'a, T>(values: &'a [T], default: &'a [T]) -> &'a [T] {
-    if values.is_empty() { default } else { values }
+/// The value in labels and descriptions.
+fn shown(value: impl Value) -> String {
+    match value.word().as_str() {
+        "true" => "on".into(),
+        "false" => "off".into(),
+        word => word.into(),
+    }
+}
+
+/// The value of an axis as a list, which is empty if the axis has no value.
+fn list<T>(value: impl Into<Option<T>>) -> Vec<T> {
+    value.into().into_iter().collect()
+}
+
+fn distinct<T: PartialEq + Copy>(values: &[T]) -> Vec<T> {
+    let is_first = |(index, value): &(usize, &T)| !values[..*index].contains(value);
+    values.iter().enumerate().filter(is_first).map(|(_, value)| *value).collect()
+}
+
+fn is_named<T: PartialEq>(named: Named, values: &[T], own: &[T], default: &[T], value: &[T]) -> bool {
+    let is_unusual = values.len() > 1 || values.len() == 1 && values != own;
+    match named {
+        Named::Varying => values.len() > 1,
+        Named::Unusual => is_unusual,
+        Named::NotDefault => is_unusual && value != default,
+    }
+}
+
+fn shared<T: PartialEq + Clone>(lists: Vec<(&[T], &[T])>) -> Vec<T> {
+    let same = |a: &[T], b: &[T]| a.iter().all(|it| b.contains(it)) && b.iter().all(|it| a.contains(it));
+    let Some((_, used)) = lists.iter().max_by_key(|(_, used)| used.len()) else { return Vec::new() };
+    // A launch uses only the first value.
+    let is_shared = |(_, other): &(&[T], &[T])| same(used, other) || *other == &used[..1.min(used.len())];
+    let is_set = lists.iter().any(|(own, used)| !same(own, used));
+    if is_set && lists.iter().all(is_shared) { used.to_vec() } else { Vec::new() }
 }
 
 /// The name on the command line and in the protocol.
@@ -223,6 +298,12 @@ impl Shape {
     /// Whether a request has one sequence, with a cache of keys and values.
     pub fn is_one_cached_sequence(&self) -> bool {
         Self { depth: 0, ..*self } == Self::default()
+    }
+
+    /// The titles of these axes, with their values here.
+    pub fn values(&self) -> Vec<(&'static str, String)> {
+        // The first two axes are the lengths of prompts and outputs.
+        Point { shape: *self, text: Text::Kind(self.text), ..Point::default() }.values().split_off(2)
     }
 
     /// The lengths of the prompts of a request, if the longest has `longest` tokens. Uneven prompts shrink from the longest to
@@ -279,9 +360,15 @@ mod tests {
     #[test]
     fn a_default_shape_is_not_stored() {
         assert_eq!(serde_json::to_string(&Shape::default()).unwrap(), "{}");
-        let shape = Shape { depth: 0, batch: 2, use_cache: false, padding: Some(Padding::Right) };
+        let shape = Shape {
+            batch: 2,
+            use_cache: false,
+            padding: Some(Padding::Right),
+            text: TextKind::Random,
+            ..Shape::default()
+        };
         let stored = serde_json::to_string(&shape).unwrap();
-        assert_eq!(stored, r#"{"batch":2,"use_cache":false,"padding":"right"}"#);
+        assert_eq!(stored, r#"{"batch":2,"use_cache":false,"padding":"right","text":"random"}"#);
         assert_eq!(serde_json::from_str::<Shape>(&stored).unwrap(), shape);
         assert_eq!(serde_json::from_str::<Shape>("{}").unwrap(), Shape::default());
     }

@@ -5,10 +5,11 @@ use anyhow::{Result, bail};
 use super::{Model, Plan, Prompt, Selection, Workload};
 use crate::plan::rows;
 use crate::plan::scenario::Kind;
+use crate::plan::texts::Length;
 use crate::shell::Usage;
 use crate::text::{plural, with_commas};
 
-/// The context of a model, and the tokens of the user's prompt.
+/// The context of a model, and the tokens of the user's longest prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ContextLimit {
     /// `None` if unknown.
@@ -22,12 +23,16 @@ impl ContextLimit {
             Prompt::Tokens(tokens) => tokens as usize,
             Prompt::Text(_) => self.prompt_tokens?,
         };
-        excess(self.tokens, prompt_tokens, workload.max_new_tokens)
+        excess(self.tokens, prompt_tokens, workload)
     }
 }
 
-/// The reason why a request does not fit. `None` if it fits, or if the context is unknown.
-pub fn excess(context: Option<u32>, prompt_tokens: usize, max_new_tokens: u32) -> Option<String> {
+/// The reason why a request does not fit. `None` if it fits, if the context is unknown, or if an engine must refuse the request.
+pub fn excess(context: Option<u32>, prompt_tokens: usize, workload: &Workload) -> Option<String> {
+    let max_new_tokens = workload.max_new_tokens;
+    if workload.shape.text.length() == Length::BeyondContext {
+        return None;
+    }
     let context = context.filter(|&context| prompt_tokens + max_new_tokens as usize > context as usize)?;
     let [prompt, new, context] = [prompt_tokens, max_new_tokens as usize, context as usize].map(with_commas);
     let (prompt, new) = (plural(prompt, "prompt token"), plural(new, "new token"));
@@ -40,28 +45,32 @@ pub fn excess(context: Option<u32>, prompt_tokens: usize, max_new_tokens: u32) -
 pub fn check(
     selection: &Selection,
     named: &[String],
-    limit_of: impl Fn(&Model, Option<&str>) -> ContextLimit,
+    limit_of: impl Fn(&Model, &[String]) -> ContextLimit,
 ) -> Result<()> {
-    let limits: Vec<_> =
-        selection.models.iter().map(|it| (it, limit_of(it, selection.prompt.as_deref()))).collect();
+    let files =
+        selection.axes.prompts.iter().filter_map(|text| text.file()).flat_map(|file| file.texts.iter());
+    let prompts: Vec<String> = selection.prompt.iter().chain(files).cloned().collect();
+    let limits: Vec<_> = selection.models.iter().map(|it| (it, limit_of(it, &prompts))).collect();
     let mut refused: Vec<(Workload, String)> = Vec::new();
     let mut one_fits = false;
     let axes = &selection.axes;
     let sets_tokens = [&axes.prompt_tokens, &axes.new_tokens, &axes.depth].iter().any(|it| !it.is_empty());
     for scenario in &selection.scenarios {
-        let mut scenario_fits = false;
-        let before = refused.len();
-        for workload in rows::workloads(selection, scenario) {
-            let excesses: Vec<_> = limits.iter().filter_map(|(_, limit)| limit.excess(&workload)).collect();
-            match excesses.len() == limits.len() {
-                true => refused.extend(excesses.into_iter().next().map(|excess| (workload, excess))),
-                false => scenario_fits = true,
-            }
+        let refused_by = |(model, limit): &(&Model, ContextLimit)| -> Option<Vec<(Workload, String)>> {
+            let workloads = rows::workloads(selection, scenario, model.context_tokens).into_iter();
+            workloads.map(|it| limit.excess(&it).map(|excess| (it, excess))).collect()
+        };
+        // The first model stands for all, if none holds a request of the scenario.
+        let by_models: Option<Vec<_>> = limits.iter().map(refused_by).collect();
+        let Some(of_scenario) = by_models.and_then(|it| it.into_iter().next()) else {
+            // A first request has tokens of its own, so it says nothing about the lengths that the user set.
+            one_fits |= !(sets_tokens && scenario.kind == Kind::Launch);
+            continue;
+        };
+        if named.iter().any(|name| name == scenario.name) {
+            bail!(Usage(refusal(selection, &of_scenario, &limits)));
         }
-        one_fits |= scenario_fits && !(sets_tokens && scenario.kind == Kind::Launch);
-        if !scenario_fits && named.iter().any(|name| name == scenario.name) {
-            bail!(Usage(refusal(selection, &refused[before..], &limits)));
-        }
+        refused.extend(of_scenario);
     }
     if !one_fits && !refused.is_empty() {
         bail!(Usage(refusal(selection, &refused, &limits)));
@@ -75,11 +84,7 @@ fn check_values(selection: &Selection, limits: &[(&Model, ContextLimit)]) -> Res
     let contexts: Option<Vec<u32>> = limits.iter().map(|(_, limit)| limit.tokens).collect();
     let Some(context) = contexts.and_then(|contexts| contexts.into_iter().max()) else { return Ok(()) };
     let axes = &selection.axes;
-    let options = [
-        ("--prompt-tokens", &axes.prompt_tokens),
-        ("--new-tokens", &axes.new_tokens),
-        ("--depth", &axes.depth),
-    ];
+    let options = [("--new-tokens", &axes.new_tokens), ("--depth", &axes.depth)];
     for (option, values) in options {
         // A request has at least one token of the prompt and one new token.
         if let Some(value) = values.iter().find(|value| **value >= context) {
@@ -108,7 +113,8 @@ fn refusal(
         refused.iter().map(|(workload, excess)| format!("`{}`: {excess}", workload.label)).collect();
     // The number of new tokens for which the longest selected prompt leaves room. Prompts that never fit do not count.
     let context = limits.iter().filter_map(|(_, limit)| limit.tokens).max().unwrap_or_default();
-    let workloads = selection.scenarios.iter().flat_map(|scenario| rows::workloads(selection, scenario));
+    let workloads =
+        selection.scenarios.iter().flat_map(|scenario| rows::workloads(selection, scenario, None));
     let prompt_tokens = workloads.map(|workload| match workload.prompt {
         Prompt::Tokens(tokens) => tokens,
         Prompt::Text(_) => limits.iter().filter_map(|it| it.1.prompt_tokens).max().unwrap_or(0) as u32,
@@ -132,14 +138,14 @@ pub struct Unfit {
 }
 
 /// The workloads of a plan that do not fit, each once. `limit_of` is as in `check`.
-pub fn unfit(plan: &Plan, limit_of: impl Fn(&Model, Option<&str>) -> ContextLimit) -> Vec<Unfit> {
+pub fn unfit(plan: &Plan, limit_of: impl Fn(&Model, &[String]) -> ContextLimit) -> Vec<Unfit> {
     let mut unfit = Vec::new();
     let mut limits: Vec<(&Model, ContextLimit)> = Vec::new();
     for case in &plan.cases {
         let model = &plan.configurations[case.configuration].model;
         let prompt = match &case.workload.prompt {
-            Prompt::Text(text) => Some(text.as_str()),
-            Prompt::Tokens(_) => None,
+            Prompt::Text(text) => text.texts(),
+            Prompt::Tokens(_) => &[],
         };
         if !limits.iter().any(|(known, _)| *known == model) {
             limits.push((model, limit_of(model, prompt)));

@@ -50,7 +50,7 @@ impl Plan {
             let prompt = match &case.workload.prompt {
                 Prompt::Tokens(tokens) => u64::from(*tokens),
                 // A token has at least one byte, so there are at most as many tokens as bytes.
-                Prompt::Text(text) => text.len() as u64,
+                Prompt::Text(text) => text.texts().iter().map(String::len).max().unwrap_or_default() as u64,
             };
             // The verifier gets one sequence at a time.
             let is_verifier = configuration.role == Some(Role::Verifier);

@@ -28,6 +28,7 @@ metric_constants! {
     LOAD = "load",
     COLD_START = "cold_start",
     TOTAL = "total",
+    FIRST_RUN = "first_run",
     FIRST_TOKEN = "first_token",
     INTER_TOKEN = "inter_token",
     PREFILL_RATE = "prefill_rate",

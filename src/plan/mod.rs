@@ -1,7 +1,7 @@
 //! The plan of a run, made from arguments: the measured configurations and cases in order. `Names` become `Resolved`, then a
 //! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads
-//! their tokenizers and stored prompts, and `selection` calls the engine registry and `models`. All other files do no input or
-//! output.
+//! their tokenizers and stored prompts, `texts` reads the user's file of prompts, and `selection` calls the engine registry and
+//! `models`. All other files do no input or output.
 
 pub mod arguments;
 pub mod axes;
@@ -16,6 +16,7 @@ mod rows;
 pub mod scenario;
 pub mod selection;
 pub mod targets;
+pub mod texts;
 pub mod values;
 
 use std::path::Path;
@@ -30,6 +31,7 @@ use crate::engines::manifest::{self, PresetComparison};
 use crate::machine::Device;
 use crate::plan::axes::{AxisValues, Shape};
 use crate::plan::scenario::{Kind, Scenario};
+use crate::plan::texts::OwnText;
 use crate::shell::{Unavailable, pasteable};
 use stats::Random;
 
@@ -234,6 +236,9 @@ pub struct Model {
     /// Identifies the weights, independent of their format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
+    /// The most tokens of a prompt and its output. `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Sizes>,
 }
@@ -276,6 +281,9 @@ pub struct Workload {
     pub kind: Kind,
     pub headline: MetricId,
     pub prompt: Prompt,
+    /// The length of the scenario's prompt, if the context of the model holds only the shorter one in `prompt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortened_from: Option<u32>,
     pub max_new_tokens: u32,
     #[serde(flatten)]
     pub shape: Shape,
@@ -304,6 +312,7 @@ impl Workload {
             kind: Kind::Warm,
             headline: MetricId::DECODE_RATE,
             prompt,
+            shortened_from: None,
             max_new_tokens: 8,
             shape: Shape::default(),
             ignore_eos: true,
@@ -317,9 +326,9 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// This many tokens for each request: a random window of the default text, or a dependent prompt.
+    /// This many tokens for each request: a random window of a text, or a dependent prompt.
     Tokens(u32),
-    Text(String),
+    Text(OwnText),
 }
 
 /// The purpose of a request.

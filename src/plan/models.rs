@@ -117,12 +117,13 @@ pub fn before_download(name: &str) -> Model {
     Model { name: name.into(), path: name.into(), ..Model::default() }
 }
 
-/// The context of a model, from its config, and the tokens of the user's prompt, from its tokenizer. A model that cannot be
+/// The context of a model, from its config, and the tokens of the user's longest prompt, from its tokenizer. A model that cannot be
 /// opened has no limit here: its rows will have the error.
-pub fn context_limit(model: &Model, prompt: Option<&str>) -> ContextLimit {
+pub fn context_limit(model: &Model, prompts: &[String]) -> ContextLimit {
     let Ok(folder) = ModelFolder::open(&model.path) else { return ContextLimit::default() };
-    let ids = |text: &str| folder.tokenizer().ok()?.encode(text).ok();
-    let prompt_tokens = prompt.and_then(ids).map(|ids| ids.len());
+    let tokenizer = if prompts.is_empty() { None } else { folder.tokenizer().ok() };
+    let tokens = |text: &String| Some(tokenizer.as_ref()?.encode(text).ok()?.len());
+    let prompt_tokens = prompts.iter().filter_map(tokens).max();
     ContextLimit { tokens: folder.config.context_tokens, prompt_tokens }
 }
 

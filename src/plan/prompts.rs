@@ -4,10 +4,13 @@
 pub mod dependent;
 pub mod held_out;
 
-use anyhow::{Context, Result, bail};
+use std::sync::OnceLock;
+
+use anyhow::{Result, bail, ensure};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
+use crate::plan::texts::{OwnText, Source, TextKind};
 use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
@@ -24,6 +27,8 @@ pub struct Prompts {
     text_ids: Vec<u32>,
     /// The longest context of the model. `None` if unknown.
     context_tokens: Option<u32>,
+    /// The ids of the other texts, by kind, which are made when a prompt needs them.
+    ids_of_texts: [OnceLock<Vec<u32>>; TextKind::ALL.len()],
 }
 
 /// The request that a prompt is for. The key does not depend on the engine, so every engine gets the same prompt.
@@ -50,7 +55,13 @@ impl Prompts {
         if text_ids.is_empty() {
             bail!("the tokenizer of `{path}` makes no tokens of English text");
         }
-        Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens })
+        Ok(Self {
+            tokenizer,
+            bos,
+            text_ids,
+            context_tokens: folder.config.context_tokens,
+            ids_of_texts: Default::default(),
+        })
     }
 
     /// The ids of the prompts for one request of a workload: one prompt for each sequence.
@@ -72,16 +83,38 @@ impl Prompts {
     /// The random ids at the start of a prompt. The random numbers depend on the label, so that a short prompt is not the
     /// beginning of a longer one.
     fn salt(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Vec<u32> {
-        let id =
-            |position| self.text_ids[random(&workload.label, key, position) as usize % self.text_ids.len()];
+        let ids = self.ids_of(workload.shape.text);
+        let id = |position| ids[random(&workload.label, key, position) as usize % ids.len()];
         (1..=tokens as u64).map(id).collect()
     }
 
-    /// A window of the text for each sequence, or the user's text as often.
+    /// The ids of a text, without BOS: never empty. Random ids are chosen from all ordinary tokens.
+    fn ids_of(&self, kind: TextKind) -> &[u32] {
+        let is_special = |id: &u32| self.tokenizer.decode(&[*id]).is_empty();
+        let all = 0..self.tokenizer.vocabulary_size() as u32;
+        let made = || -> Vec<u32> {
+            let ids = match kind.source() {
+                Source::HeldOut => Vec::new(),
+                Source::Text(text) => {
+                    self.tokenizer.encode(text).map(|ids| ids[self.bos.len()..].to_vec()).unwrap_or_default()
+                }
+                Source::RandomTokens => all.filter(|id| !is_special(id)).collect(),
+                Source::SpecialTokens => all.filter(is_special).collect(),
+            };
+            if ids.is_empty() { self.text_ids.clone() } else { ids }
+        };
+        match kind.source() {
+            Source::HeldOut => &self.text_ids,
+            _ => self.ids_of_texts[kind as usize].get_or_init(made),
+        }
+    }
+
+    /// A window of the text for each sequence, or the user's texts.
     fn text_windows(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
         let longest = match &workload.prompt {
-            Prompt::Text(text) => {
-                return Ok(vec![self.tokenizer.encode(text)?; workload.shape.batch.max(1) as usize]);
+            Prompt::Text(own) => {
+                let texts = own_texts(own.texts(), workload, key)?;
+                return texts.into_iter().map(|text| self.tokenizer.encode(text)).collect();
             }
             Prompt::Tokens(tokens) => *tokens,
         };
@@ -92,22 +125,31 @@ impl Prompts {
     }
 
     fn text_window(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Result<Vec<u32>> {
-        let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
-        let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
-        let salt_tokens = if key.is_identical_warm_up() { 0 } else { SALT_TOKENS.min(body / 2) };
+        // A prompt without room for BOS and text is text alone.
+        let bos = if tokens > self.bos.len() { &self.bos[..] } else { &[] };
+        let body = tokens - bos.len();
+        let ids = self.ids_of(workload.shape.text);
+        let is_random = workload.shape.text.source() == Source::RandomTokens;
+        let salt_tokens = match is_random {
+            true => body,
+            false if key.is_identical_warm_up() => 0,
+            false => SALT_TOKENS.min(body / 2),
+        };
         let salt = self.salt(workload, key, salt_tokens);
-        let start = random(&workload.label, key, 0) as usize % self.text_ids.len();
-        let text = self.text_ids.iter().cycle().skip(start).take(body - salt.len());
-        Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
+        let start = random(&workload.label, key, 0) as usize % ids.len();
+        let text = ids.iter().cycle().skip(start).take(body - salt.len());
+        Ok(bos.iter().chain(&salt).chain(text).copied().collect())
     }
 
     /// The reason why the requests of a workload do not fit the model's context.
     pub fn excess(&self, workload: &Workload) -> Option<String> {
         let prompt_tokens = match &workload.prompt {
             Prompt::Tokens(tokens) => *tokens as usize,
-            Prompt::Text(text) => self.tokenizer.encode(text).ok()?.len(),
+            Prompt::Text(own) => {
+                own.texts().iter().filter_map(|text| Some(self.tokenizer.encode(text).ok()?.len())).max()?
+            }
         };
-        context::excess(self.context_tokens, prompt_tokens, workload.max_new_tokens)
+        context::excess(self.context_tokens, prompt_tokens, workload)
     }
 
     /// The request for these prompts, one for each sequence: as ids where the engine takes them, else as text. Without
@@ -121,8 +163,8 @@ impl Prompts {
     ) -> Generate {
         let takes_ids = capabilities.is_some_and(|capabilities| capabilities.prompt_ids);
         let text = |ids: &Vec<u32>| match &workload.prompt {
-            Prompt::Text(text) => text.clone(),
-            Prompt::Tokens(_) => self.tokenizer.decode(ids),
+            Prompt::Text(OwnText::One(text)) => text.clone(),
+            Prompt::Text(OwnText::File(_)) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
         };
         let single = if let [ids] = batch { Some(ids) } else { None };
         let is_batch = single.is_none();
@@ -141,6 +183,25 @@ impl Prompts {
             ..Generate::default()
         }
     }
+}
+
+/// The user's texts for a request: one text for all requests, or the next ones of a file. Warm-ups take them from the end.
+fn own_texts<'a>(texts: &'a [String], workload: &Workload, key: PromptKey) -> Result<Vec<&'a String>> {
+    let batch = u64::from(workload.shape.batch.max(1));
+    let (rounds, count) = (u64::from(workload.rounds), texts.len() as u64);
+    ensure!(count > 0, "the prompts of the file are not in the record");
+    let text = |sequence: u64| {
+        let number = match key.kind {
+            RequestKind::Warmup if key.is_identical_warm_up() => sequence,
+            RequestKind::Warmup | RequestKind::Discarded => u64::from(key.index) * batch + sequence,
+            RequestKind::Measured => {
+                let request = u64::from(key.block) * rounds + u64::from(key.index);
+                return &texts[((request * batch + sequence) % count) as usize];
+            }
+        };
+        &texts[(count - 1 - number % count) as usize]
+    };
+    Ok((0..batch).map(text).collect())
 }
 
 pub fn hash(ids: &[u32]) -> String {

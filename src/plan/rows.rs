@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 
 use protocol::Sampling;
 
-use super::axes::Point;
+use super::axes::{Axes, Point, Shape};
 use super::scenario::{Kind, Scenario};
+use super::texts::{Length, OwnText};
 use super::{
     Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, unique_label,
 };
 use crate::engines::load_values::LoadValue;
 use crate::engines::{Candidate, Start};
 use crate::machine::Device;
+
+/// The end of a label whose prompt was shortened to the model's context.
+const FULL_CONTEXT: &str = "full context";
 
 /// One combination of the selected engines, models, devices, dtypes and thread counts.
 struct Row<'a> {
@@ -35,9 +39,9 @@ impl Plan {
             targets: selection.targets.clone(),
             ..Self::default()
         };
-        let workloads: Vec<Workload> =
-            selection.scenarios.iter().flat_map(|scenario| workloads(selection, scenario)).collect();
         for row in selection.combinations() {
+            let of_scenario = |scenario| workloads(selection, scenario, row.model.context_tokens);
+            let workloads: Vec<Workload> = selection.scenarios.iter().flat_map(of_scenario).collect();
             plan.add(row.configuration(selection), &workloads);
         }
         let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
@@ -159,23 +163,27 @@ impl Row<'_> {
 
 /// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. In a scenario of
 /// launches, such as `load`, the number of new tokens is the only axis that the user can set.
-pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
+///
+/// A prompt that the context does not hold becomes the longest that it holds.
+pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);
     let sampling = |temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() };
     let mut axes = scenario.axes_with(&selection.axes);
     if selection.prompt.is_some() {
         axes.prompt_tokens = &axes.prompt_tokens[..1];
-        axes.depth = &[];
+        (axes.depth, axes.prompts) = (&[], &[]);
     }
-    let workload = |point: Point| Workload {
+    let workload = |(point, shortened_from): (Point, Option<u32>)| Workload {
         scenario: scenario.name.into(),
-        label: label(scenario.name, &axes.words_of(&point, &scenario.axes)),
+        label: label(scenario.name, &words(&axes, &point, shortened_from, scenario)),
+        shortened_from,
         kind: scenario.kind,
         headline: scenario.headline,
-        prompt: match &selection.prompt {
-            Some(text) => Prompt::Text(text.clone()),
-            None => Prompt::Tokens(point.all_prompt_tokens()),
+        prompt: match (&selection.prompt, point.text.file()) {
+            (Some(text), _) => Prompt::Text(text.as_str().into()),
+            (None, Some(file)) => Prompt::Text(OwnText::File(file.clone())),
+            (None, None) => Prompt::Tokens(point.all_prompt_tokens()),
         },
         max_new_tokens: point.new_tokens,
         shape: point.shape,
@@ -184,7 +192,54 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workl
         warmup: if is_launch { Some(0) } else { selection.warmup },
         rounds: if is_launch { 1 } else { selection.rounds.unwrap_or(scenario.rounds) },
     };
-    axes.points().into_iter().map(workload).collect()
+    let mut points: Vec<(Point, Option<u32>)> = Vec::new();
+    for point in axes.points() {
+        let has_length = selection.prompt.is_none() && point.text.file().is_none();
+        let longest = context.filter(|_| has_length).and_then(|it| longest_prompt(&point, it));
+        let with_length = |prompt_tokens| Point { prompt_tokens, ..point };
+        let without_depth = |prompt_tokens| {
+            let shape = Shape { depth: 0, ..point.shape };
+            (Point { prompt_tokens, shape, ..point }, None)
+        };
+        let sent = match (point.shape.text.length(), context) {
+            _ if !has_length => without_depth(axes.prompt_tokens[0]),
+            (Length::OfAxis, _) => match longest {
+                Some(longest) => (with_length(longest), Some(point.prompt_tokens)),
+                None => (point, None),
+            },
+            (Length::Tokens(tokens), _) => without_depth(tokens),
+            (Length::ToContextEnd, Some(context)) => without_depth(context.saturating_sub(point.new_tokens)),
+            (Length::BeyondContext, Some(context)) => without_depth(context.saturating_add(1)),
+            // Without a known context there is no such prompt.
+            (Length::ToContextEnd | Length::BeyondContext, None) => continue,
+        };
+        // Several lengths may become the same one.
+        if !points.iter().any(|(known, _)| *known == sent.0) {
+            points.push(sent);
+        }
+    }
+    points.into_iter().map(workload).collect()
+}
+
+/// The longest prompt of a request that the context holds, if the point has a longer one. Only a prompt without a depth is
+/// shortened, and it stays longer than the output: otherwise the request would not be what the scenario measures.
+fn longest_prompt(point: &Point, context: u32) -> Option<u32> {
+    let room = context.checked_sub(point.new_tokens)?;
+    let is_useful = point.shape.depth == 0 && room > point.new_tokens;
+    (is_useful && point.prompt_tokens > room).then_some(room)
+}
+
+/// The words of a workload's label. The length of a shortened prompt is always named.
+fn words(axes: &Axes, point: &Point, shortened_from: Option<u32>, scenario: &Scenario) -> Vec<String> {
+    let mut words = axes.words_of(point, &scenario.axes);
+    if shortened_from.is_some() {
+        let length = format!("{} {FULL_CONTEXT}", point.prompt_tokens);
+        match axes.prompt_tokens.len() {
+            1 => words.insert(0, length),
+            _ => words[0] = length,
+        }
+    }
+    words
 }
 
 /// The scenario, and the values that vary or are unusual. If the scenario has the name of an axis, the name is written once:

@@ -5,6 +5,7 @@ use protocol::Padding;
 
 use super::axes::{Axes, AxisValues, Point};
 use super::metric_id::MetricId;
+use super::texts::{Text, TextKind};
 use crate::engines::registry::Registry;
 
 /// A named set of requests: the axes in which they vary, and the number of requests in each block.
@@ -28,6 +29,18 @@ impl Scenario {
         self.axes_with(set).points()
     }
 
+    /// Whether the requests are a part of those of another scenario, with the same headline.
+    fn repeats(&self) -> bool {
+        let none = AxisValues::default();
+        let points = self.points(&none);
+        SCENARIOS.iter().any(|other| {
+            let all = other.points(&none);
+            self.headline == other.headline
+                && all.len() > points.len()
+                && points.iter().all(|it| all.contains(it))
+        })
+    }
+
     pub fn axes_with<'a>(&self, set: &'a AxisValues) -> Axes<'a> {
         match self.kind {
             Kind::Warm => self.axes.with(set.axes()),
@@ -46,6 +59,9 @@ pub enum Kind {
     Warm,
 }
 
+/// The prompt lengths of scenarios about the first token.
+const SHORT_PROMPTS: &[u32] = &[10, 50, 100, 150, 200, 250, 300, 350, 400];
+
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "load",
@@ -56,10 +72,18 @@ pub const SCENARIOS: &[Scenario] = &[
         headline: MetricId::COLD_START,
     },
     Scenario {
+        name: "cold-start",
+        about: "the first request of a fresh process, and the same kind of request when the engine is warm",
+        kind: Kind::Warm,
+        axes: Axes::of(&[16], &[1]),
+        rounds: 5,
+        headline: MetricId::FIRST_RUN,
+    },
+    Scenario {
         name: "ttft",
         about: "time to first token over prompt lengths, warm",
         kind: Kind::Warm,
-        axes: Axes::of(&[16, 128, 512], &[1]),
+        axes: Axes::of(SHORT_PROMPTS, &[1]),
         rounds: 5,
         headline: MetricId::FIRST_TOKEN,
     },
@@ -67,31 +91,32 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "p99",
         about: "percentiles of the time to first token: in five blocks, 100 requests of each prompt length",
         kind: Kind::Warm,
-        axes: Axes::of(&[10, 50, 100, 150, 200, 250, 300, 350, 400], &[1]),
+        axes: Axes::of(SHORT_PROMPTS, &[1]),
         rounds: 20,
         headline: MetricId::FIRST_TOKEN,
     },
     Scenario {
         name: "prefill",
-        about: "prompt tokens per second over a long prompt, warm",
+        about: "prompt tokens per second over prompt lengths, warm",
         kind: Kind::Warm,
-        axes: Axes::of(&[1024], &[1]),
+        axes: Axes::of(&[32, 128, 512, 1024, 2048], &[1]),
         rounds: 3,
         headline: MetricId::PREFILL_RATE,
     },
     Scenario {
         name: "decode",
-        about: "tokens per second after the first token, one request at a time, warm; output length fixed",
+        about: "tokens per second after the first token, over the tokens before the prompt (depth), one request at a time, \
+                warm; output length fixed",
         kind: Kind::Warm,
-        axes: Axes::of(&[32], &[64]),
+        axes: Axes { depth: &[0, 512, 2048, 8192], ..Axes::of(&[32], &[64]) },
         rounds: 3,
         headline: MetricId::DECODE_RATE,
     },
     Scenario {
         name: "depth",
-        about: "decode after 8192 tokens, when each step also reads many keys and values; a run takes minutes",
+        about: "decode at the last depth alone, when each step also reads many keys and values; a run takes minutes",
         kind: Kind::Warm,
-        axes: Axes::of(&[8192], &[32]),
+        axes: Axes { depth: &[8192], ..Axes::of(&[32], &[64]) },
         rounds: 1,
         headline: MetricId::DECODE_RATE,
     },
@@ -124,13 +149,51 @@ pub const SCENARIOS: &[Scenario] = &[
         rounds: 3,
         headline: MetricId::THROUGHPUT,
     },
+    Scenario {
+        name: "edge",
+        about: "unusual prompts: one token, up to the end of the context, repeated or odd text, none, beyond the context; \
+                engines must refuse the last two",
+        kind: Kind::Warm,
+        axes: Axes {
+            prompts: &[
+                Text::Kind(TextKind::Short),
+                Text::Kind(TextKind::Long),
+                Text::Kind(TextKind::Lines),
+                Text::Kind(TextKind::Repeated),
+                Text::Kind(TextKind::Unicode),
+                Text::Kind(TextKind::Whitespace),
+                Text::Kind(TextKind::Special),
+                Text::Kind(TextKind::Empty),
+                Text::Kind(TextKind::Beyond),
+            ],
+            ..Axes::of(&[128], &[16])
+        },
+        rounds: 3,
+        headline: MetricId::TOTAL,
+    },
 ];
 
 #[derive(Debug)]
 pub struct Suite {
     pub name: &'static str,
     pub about: &'static str,
-    pub parts: &'static [SuitePart],
+    pub parts: Parts,
+    /// The table that a run of the suite adds to its report.
+    pub table: Option<SuiteTable>,
+}
+
+#[derive(Debug)]
+pub enum Parts {
+    /// Every scenario, except those that only repeat a part of another one.
+    Every,
+    These(&'static [SuitePart]),
+}
+
+/// A table of a report that answers the question of a suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuiteTable {
+    Distribution,
+    Quality,
 }
 
 /// A scenario of a suite.
@@ -149,33 +212,57 @@ impl SuitePart {
     const fn with_lengths(scenario: &'static str, prompt_tokens: &'static [u32]) -> Self {
         Self { scenario, axes: Axes::of(prompt_tokens, &[]) }
     }
+
+    const fn with_depths(scenario: &'static str, depth: &'static [u32]) -> Self {
+        Self { scenario, axes: Axes { depth, ..Axes::of(&[], &[]) } }
+    }
 }
 
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "default",
         about: "load, first token, prefill and decode, sized for the embedded model",
-        parts: &[
+        parts: Parts::These(&[
             SuitePart::all("load"),
             SuitePart::with_lengths("ttft", &[128, 512]),
-            SuitePart::all("prefill"),
-            SuitePart::all("decode"),
-        ],
+            SuitePart::with_lengths("prefill", &[1024]),
+            SuitePart::with_depths("decode", &[0]),
+        ]),
+        table: None,
     },
     Suite {
         name: "latency",
-        about: "the first token over prompt lengths, with percentiles (see --distribution)",
-        parts: &[SuitePart::all("load"), SuitePart::all("p99")],
+        about: "the first token over prompt lengths, with the table of --distribution",
+        parts: Parts::These(&[SuitePart::all("load"), SuitePart::all("p99")]),
+        table: Some(SuiteTable::Distribution),
+    },
+    Suite {
+        name: "cold",
+        about: "the start of a process and its first request, against a warm engine",
+        parts: Parts::These(&[SuitePart::all("load"), SuitePart::all("cold-start")]),
+        table: None,
     },
     Suite {
         name: "rates",
         about: "tokens per second over prompt lengths, output lengths and batch sizes",
-        parts: &[SuitePart::all("prefill"), SuitePart::all("throughput"), SuitePart::all("batch")],
+        parts: Parts::These(&[
+            SuitePart::all("prefill"),
+            SuitePart::all("throughput"),
+            SuitePart::all("batch"),
+        ]),
+        table: None,
     },
     Suite {
         name: "quality",
-        about: "decode, beside the perplexity of each precision (see --quality)",
-        parts: &[SuitePart::all("decode")],
+        about: "decode, beside the perplexity of each precision in the table of --quality",
+        parts: Parts::These(&[SuitePart::with_depths("decode", &[0])]),
+        table: Some(SuiteTable::Quality),
+    },
+    Suite {
+        name: "full",
+        about: "everything; a run takes many minutes",
+        parts: Parts::Every,
+        table: Some(SuiteTable::Distribution),
     },
 ];
 
@@ -185,17 +272,34 @@ impl Suite {
             let scenario = SCENARIOS.iter().find(|scenario| scenario.name == part.scenario)?;
             Some(Scenario { axes: scenario.axes.with(part.axes), ..*scenario })
         };
-        self.parts.iter().filter_map(of_part).collect()
+        match self.parts {
+            Parts::Every => SCENARIOS.iter().filter(|it| !it.repeats()).copied().collect(),
+            Parts::These(parts) => parts.iter().filter_map(of_part).collect(),
+        }
     }
 
-    /// The scenarios, with the prompt lengths where the suite sets several: `load, ttft 128, ttft 512`.
+    /// The scenarios, with the values that the suite sets: `load, ttft 128 and 512`.
     pub fn describe(&self) -> String {
-        let of_part = |part: &SuitePart| match part.axes.prompt_tokens {
-            [] | [_] => vec![part.scenario.to_string()],
-            lengths => lengths.iter().map(|length| format!("{} {length}", part.scenario)).collect(),
+        let of_part = |part: &SuitePart| {
+            let lengths: Vec<_> = part.axes.prompt_tokens.iter().map(u32::to_string).collect();
+            let depths = part.axes.depth.iter().map(|depth| format!("depth {depth}"));
+            let values: Vec<_> = lengths.into_iter().chain(depths).collect();
+            format!("{} {}", part.scenario, values.join(" and ")).trim_end().to_string()
         };
-        self.parts.iter().flat_map(of_part).collect::<Vec<_>>().join(", ")
+        match self.parts {
+            Parts::Every => "all scenarios".into(),
+            Parts::These(parts) => parts.iter().map(of_part).collect::<Vec<_>>().join(", "),
+        }
     }
+}
+
+/// The tables of the suites with these names.
+pub fn tables_of(names: &[String]) -> Vec<SuiteTable> {
+    SUITES
+        .iter()
+        .filter(|suite| names.iter().any(|name| name == suite.name))
+        .filter_map(|it| it.table)
+        .collect()
 }
 
 /// The scenario with this name, or the scenarios of the suite with this name.
@@ -204,6 +308,28 @@ pub fn named(name: &str) -> Option<Vec<Scenario>> {
         return Some(suite.scenarios());
     }
     SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![*scenario])
+}
+
+/// Like `named`, with few cases of each scenario, for invented records.
+#[cfg(test)]
+pub fn named_with_few_cases(name: &str) -> Option<Vec<Scenario>> {
+    let short = |it: Scenario| {
+        let axes = match (it.name, it.axes.prompt_tokens.len()) {
+            ("ttft", 3..) => Axes { prompt_tokens: &[16, 128, 512], ..it.axes },
+            ("prefill", 2..) => Axes { prompt_tokens: &[1024], ..it.axes },
+            ("decode", _) => Axes { depth: &[0], ..it.axes },
+            _ => it.axes,
+        };
+        Scenario { axes, ..it }
+    };
+    named(name).map(|scenarios| scenarios.into_iter().map(short).collect())
+}
+
+/// The scenario with this name, with the values of the default suite where that has it. Engines' suites compare many presets, so
+/// they measure few cases.
+pub fn in_default_suite(name: &str) -> Option<Vec<Scenario>> {
+    let of_default = SUITES[0].scenarios().into_iter().find(|it| it.name == name);
+    of_default.map(|it| vec![it]).or_else(|| named(name))
 }
 
 /// Whether SCENARIOS has this name. A run file may define others, which no option can select without the file.
@@ -234,8 +360,16 @@ mod tests {
     fn every_scenario_of_a_suite_exists() {
         for suite in SUITES {
             let count = named(suite.name).map(|scenarios| scenarios.len());
-            assert_eq!(count, Some(suite.parts.len()), "{}", suite.name);
+            let parts = if let Parts::These(parts) = suite.parts { parts.len() } else { SCENARIOS.len() - 1 };
+            assert_eq!(count, Some(parts), "{}", suite.name);
         }
+    }
+
+    #[test]
+    fn the_full_suite_leaves_out_only_depth_which_decode_measures_too() {
+        let full: Vec<_> = named("full").unwrap().iter().map(|it| it.name).collect();
+        let left_out: Vec<_> = SCENARIOS.iter().map(|it| it.name).filter(|it| !full.contains(it)).collect();
+        assert_eq!(left_out, ["depth"]);
     }
 
     #[test]
@@ -244,8 +378,8 @@ mod tests {
             let scenarios = named(name).unwrap();
             scenarios.iter().find(|it| it.name == "ttft").unwrap().axes.prompt_tokens
         };
-        assert_eq!((lengths("default"), lengths("ttft")), (&[128, 512][..], &[16, 128, 512][..]));
-        assert_eq!(SUITES[0].describe(), "load, ttft 128, ttft 512, prefill, decode");
+        assert_eq!((lengths("default"), lengths("ttft")), (&[128, 512][..], SHORT_PROMPTS));
+        assert_eq!(SUITES[0].describe(), "load, ttft 128 and 512, prefill 1024, decode depth 0");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
-use crate::plan::{Model, Selection, Verification, context, engine_name, models, values};
+use crate::plan::{MetricId, Model, Selection, Verification, context, engine_name, models, values};
 use crate::shell::{Unavailable, Usage, this_command_with, unknown_name};
 
 /// The names on the command line, before any of them is resolved.
@@ -102,6 +102,9 @@ pub fn resolve<'a>(
     values::check(&selection)?;
     selection.reference = default_reference(registry, &selection);
     selection.models = models::models(&names.models, sources.model)?;
+    for model in &mut selection.models {
+        model.context_tokens = models::context_limit(model, &[]).tokens;
+    }
     if let Some(expected) = &names.model_type {
         models::expect_architecture(&selection.models, expected)?;
     }
@@ -308,7 +311,7 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
     }
     let scenarios_of_engine_suite = |name: &String| {
         let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
-        Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
+        Some(suite.scenarios.iter().filter_map(|name| scenario::in_default_suite(name)).flatten().collect())
     };
     let of_file = |name: &String| own.iter().find(|it| it.name == name).map(|it| vec![*it]);
     for name in names {
@@ -328,6 +331,8 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
             }
         }
     }
+    // A scenario about the first request of a launch comes before those that would take it.
+    selected.sort_by_key(|it| it.headline != MetricId::FIRST_RUN);
     Ok(selected)
 }
 

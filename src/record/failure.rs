@@ -115,6 +115,8 @@ kinds! {
     Protocol = "protocol",
     /// The engine's answer does not fit the request.
     WrongOutput = "wrong_output",
+    /// The engine refused a request that it must refuse, such as a prompt beyond the context.
+    Refused = "refused",
     // Engines too can report the kinds below; `protocol::FailureKind` explains them.
     /// The engine does not support something that the run needs.
     Unsupported = "unsupported",

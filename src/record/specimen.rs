@@ -12,7 +12,7 @@ use super::{
 use crate::engines::{Candidate, Start};
 use crate::machine::{Cpu, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::scenario::named as named_scenario;
+use crate::plan::scenario::named_with_few_cases as named_scenario;
 use crate::plan::{Configuration, Extent, Mode, Model, Plan, Prompt, Selection, Verification};
 use crate::shell::Unavailable;
 use stats::{Random, StoppedBy};

@@ -2,6 +2,7 @@
 //! and about settings that an engine does not report.
 
 mod stability;
+mod unusual;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
         (stability::slow_firsts(data, rows), "rows whose first request is slow"),
         (stability::unsteady(rows), "rows that were not steady after their warm-up"),
         (stability::outliers(data, rows), "rows with values far from the others"),
+        (unusual::slow(data, rows), "slow rows of unusual prompts"),
         (
             limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
             "limits that changed",

@@ -19,7 +19,10 @@ use crate::report::rows::{Dtype, Row};
 
 /// The selection of decoding alone: one case for each configuration.
 pub fn decoding(names: &[&str]) -> Selection {
-    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
+    Selection {
+        scenarios: crate::plan::scenario::named_with_few_cases("decode").unwrap(),
+        ..selection(names)
+    }
 }
 
 pub fn row<'a>(report: &'a Report, case: &str, engine: &str) -> &'a Row {
@@ -209,7 +212,8 @@ geometric mean over 6 workloads (each has the same weight; no single workload ha
   `beacon` 10.0x
 noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttft 128 0.2 %,
   ttft 512 0.3 %, prefill 0.3 %, decode 0.2 %; not calibrated; hint:
-  `orchestrate calibrate -e patient-original,beacon -s load,ttft,prefill,decode --threads 2`
+  `orchestrate calibrate -e patient-original,beacon -s load,ttft,prefill,decode --depth 0 \\
+  --threads 2`
 
 coal
   hint: orchestrate setup coal
@@ -268,7 +272,7 @@ decode  patient-original  2,320  3,680  34.3  21.5  22.3  24.2      932    46.5 
 verdicts, 95 % intervals over 5 blocks:
 - `beacon` answers 23.1x as fast as `patient-original` [23.0, 23.2]
 noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; hint:
-  `orchestrate calibrate -e patient-original,beacon -s decode --threads 2 --mode one-shot`
+  `orchestrate calibrate -e patient-original,beacon -s decode --depth 0 --threads 2 --mode one-shot`
 
 vs ref: speed-up over `patient-original`, by total; above 1 is better
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`

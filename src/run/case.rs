@@ -161,6 +161,7 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
         // An engine without `hello` can be measured, but it cannot report that it follows these settings.
         let needs = match workload.shape {
             _ if workload.sampling.is_some() => "sampling",
+            shape if shape.text.needs_ids() => "prompt_ids",
             shape if shape.batch > 1 => "a batch",
             shape if !shape.use_cache => "use_cache: false",
             _ => return Ok(()),
@@ -189,6 +190,7 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
         }
         capabilities if workload.ignore_eos && capabilities.ignore_eos == IgnoreEos::No => "ignore_eos",
         capabilities if workload.sampling.is_some() && !capabilities.sampling => "sampling",
+        capabilities if shape.text.needs_ids() && !capabilities.prompt_ids => "prompt_ids",
         _ => return Ok(()),
     };
     Err(Cause::Unsupported(format!("the scenario needs `{missing}`, and this engine does not support it")))

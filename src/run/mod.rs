@@ -44,9 +44,11 @@ use anyhow::Result;
 use tokio::sync::watch;
 
 use crate::machine::{self, QuietCheck};
+use crate::plan::texts::OwnText;
 use crate::plan::{Configuration, Plan, Prompt, Role};
 use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunEnd, Stage};
 use crate::shell::Unavailable;
+use crate::text::plural;
 
 use block::Blocks;
 use blocking::off_thread;
@@ -196,7 +198,10 @@ fn record_unfit_cases(
             schedule.end_case(case);
             continue;
         }
-        let (kind, when) = (FailureKind::Context, Stage::Start.to_string());
+        // A depth is a value that the model does not support; another length is a mistake of the command line.
+        let has_depth = plan.cases[case].workload.shape.depth > 0;
+        let kind = if has_depth { FailureKind::Unsupported } else { FailureKind::Context };
+        let when = Stage::Start.to_string();
         let failure =
             Failure { configuration: index, case: Some(case), kind, when, message, ..Failure::default() };
         schedule.record_failure(journal, failure)?;
@@ -204,12 +209,32 @@ fn record_unfit_cases(
     Ok(())
 }
 
-/// Warns if the user gave a prompt, because all requests then have the same prompt.
+/// Warns if the user gave prompts, because they are repeated.
 fn warn_about_fixed_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
-    let has_user_prompt = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
-    let message = "every request has the same prompt, so an engine with a prefix cache computes it once; without `--prompt` \
-                   each request has a prompt of its own";
-    if has_user_prompt { journal.warn(None, message.into()) } else { Ok(()) }
+    let mut own: Vec<&OwnText> = Vec::new();
+    for case in &plan.cases {
+        if let Prompt::Text(text) = &case.workload.prompt
+            && !own.contains(&text)
+        {
+            own.push(text);
+        }
+    }
+    own.into_iter().try_for_each(|text| {
+        let message = match text {
+            OwnText::One(_) => {
+                "every request has the same prompt, so an engine with a prefix cache computes it once; without `--prompt` each \
+                 request has a prompt of its own"
+                    .to_string()
+            }
+            OwnText::File(file) => format!(
+                "requests take the {} of `{}` in turn, so an engine with a prefix cache may know a prompt; without a file each \
+                 request has a prompt of its own",
+                plural(file.texts.len(), "prompt"),
+                file.path
+            ),
+        };
+        journal.warn(None, message)
+    })
 }
 
 /// Records the current cost of a request to the null engine. If that fails, the run goes on with a warning.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use protocol::{Generate, Generated, HelloFacts, Output};
+use protocol::{FailureKind, Generate, Generated, HelloFacts, Output};
 
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
@@ -142,8 +142,30 @@ impl<'a> Requests<'a> {
         let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = Generate { stream, ..prompts.request(workload, &batch, capabilities, id) };
+        let refusal = self.expected_refusal(launched, workload, &request, &batch);
         let answer = self.send_and_verify(launched, request, workload).await;
+        let answer = match refusal {
+            Some(expected) => Err(verify::refusal(expected, answer)),
+            None => answer,
+        };
         Ok((batch, answer.map_err(|cause| launched.failure(when, cause))?))
+    }
+
+    /// The kind of `failed` with which the engine must refuse the request. An engine may hold more than the model's context.
+    fn expected_refusal(
+        &self,
+        launched: &Launched,
+        workload: &Workload,
+        request: &Generate,
+        batch: &[Vec<u32>],
+    ) -> Option<FailureKind> {
+        let as_ids = request.prompt_ids.is_some() || request.prompts_ids.is_some();
+        let longest = batch.iter().map(Vec::len).max().unwrap_or_default() + workload.max_new_tokens as usize;
+        let context = launched.facts().and_then(|facts| facts.context_tokens);
+        let is_held = |kind: &FailureKind| {
+            *kind == FailureKind::Context && context.is_some_and(|context| longest <= context as usize)
+        };
+        workload.shape.text.refusal(as_ids).filter(|kind| !is_held(kind))
     }
 
     /// Sends a request, verifies its answer, and stores the engine's facts that the answer contains.

@@ -1,7 +1,9 @@
 //! Verifies that the engine did the requested work. Every answer is checked against the request and the orchestrator's own
 //! clock. An engine with a wrong answer gets a failure in place of times.
 
-use protocol::{Chunk, Facts, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Scored, Sequence, Token};
+use protocol::{
+    Chunk, Facts, FailureKind, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Scored, Sequence, Token,
+};
 
 use crate::record::Late;
 use crate::run::process::{Answer, Cause};
@@ -18,6 +20,20 @@ pub struct Expected {
     pub vocabulary_size: Option<u32>,
     /// The time from the request's line to the answer's, on the orchestrator's clock.
     pub elapsed_ns: u64,
+}
+
+/// The result of a request that the engine must refuse with this kind of `failed`.
+pub fn refusal(expected: FailureKind, answer: Result<Answer, Cause>) -> Cause {
+    let expected_text = format!("expected `failed` of kind `{}`", expected.as_str());
+    match answer {
+        Ok(_) => Cause::WrongOutput(format!("{expected_text}, and the engine generated tokens")),
+        Err(Cause::Reported(failed)) if failed.kind == expected => Cause::Refused(failed),
+        Err(Cause::Reported(failed)) => {
+            let (kind, message) = (failed.kind.as_str(), failed.message);
+            Cause::WrongOutput(format!("{expected_text}, got `{kind}`: {message}"))
+        }
+        Err(cause) => cause,
+    }
 }
 
 /// The accepted difference between times that should be equal or in order: an engine's clock may be coarser than the

@@ -57,7 +57,18 @@ fn run(scratch: &Scratch, engines: &[&str], model: &Path, dtype: Option<&str>) -
     assert_is_ready(VERIFIER);
     let mut command = with_user_setup(scratch.orchestrate());
     command.args(engines.iter().flat_map(|engine| ["-e", engine]));
-    command.args(["--verifier", VERIFIER, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
+    command.args([
+        "--verifier",
+        VERIFIER,
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--blocks",
+        "1",
+        "--iterations",
+        "1",
+    ]);
     command.args(["--no-setup", "--threads", "1", "--json", "-", "-m"]).arg(model);
     command.args(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
     command.arg("--results").arg(scratch.results()).current_dir(root());
@@ -121,7 +132,19 @@ fn outputs_with_stored_costs(scratch: &Scratch, engines: &[&str], model: Option<
     if let Some(model) = model {
         command.arg("-m").arg(model);
     }
-    command.args(["-s", "decode", "--blocks", "1", "--iterations", "4", "--no-setup", "--threads", "1"]);
+    command.args([
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--blocks",
+        "1",
+        "--iterations",
+        "4",
+        "--no-setup",
+        "--threads",
+        "1",
+    ]);
     let outcome =
         finish(command.args(["--json", "-"]).arg("--results").arg(scratch.results()).current_dir(root()));
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));

@@ -68,7 +68,8 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
     let _slot = slot();
     let engines = [engine_without_environment(), reference()];
     engines.iter().for_each(|name| assert_is_ready(name));
-    let arguments = "-s decode --blocks 1 --iterations 1 --warmup 1 --new-tokens 2 --dtype f32 --no-setup";
+    let arguments =
+        "-s decode --depth 0 --blocks 1 --iterations 1 --warmup 1 --new-tokens 2 --dtype f32 --no-setup";
     let arguments: Vec<&str> =
         ["-e", &engines[0], "-e", &engines[1]].into_iter().chain(arguments.split(' ')).collect();
     let (outcome, record) = measure(&arguments, |command| {
@@ -207,7 +208,7 @@ fn the_table_of_all_engines_fits_a_hundred_columns() {
 fn other_engines_are_compared_with_the_reference() {
     let _slot = slot();
     let (other, reference) = (engine_without_environment(), reference());
-    let engines = ["-e", &other, "-e", &reference, "-s", "decode"];
+    let engines = ["-e", &other, "-e", &reference, "-s", "decode", "--depth", "0"];
     let arguments = [&engines[..], &["--blocks", "1", "--iterations", "1", "--json", "-"]].concat();
     let (outcome, _) = measure(&arguments, |_| {});
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -217,10 +218,12 @@ fn other_engines_are_compared_with_the_reference() {
 #[test]
 fn a_reference_without_environment_is_a_row_with_a_hint() {
     let (_slot, empty) = (slot(), Scratch::new());
-    let (outcome, record) =
-        measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
+    let (outcome, record) = measure(
+        &["--all", "--no-setup", "-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1"],
+        |command| {
             set_empty_home(command, &empty);
-        });
+        },
+    );
     assert_reference_is_unavailable(&outcome, &record);
 }
 
@@ -275,14 +278,16 @@ fn the_manifest_and_the_engine_accept_the_same_values_of_each_load_option() {
 #[test]
 fn the_table_is_printed_without_environment_and_without_network() {
     let (_slot, empty) = (slot(), Scratch::new());
-    let (outcome, record) =
-        measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
+    let (outcome, record) = measure(
+        &["--all", "-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1"],
+        |command| {
             set_empty_home(command, &empty);
             let cache = root().join("target/tmp/no-such-cache");
             // No network, and no cache of uv or pip.
             command.env("UV_OFFLINE", "1").env("UV_CACHE_DIR", cache).env_remove("UV_FIND_LINKS");
             command.env("PIP_NO_INDEX", "1").env("PIP_NO_CACHE_DIR", "1").env_remove("PIP_FIND_LINKS");
-        });
+        },
+    );
     assert_reference_is_unavailable(&outcome, &record);
     let message = record.failures_of(&reference())[0]["message"].as_str().unwrap();
     // The message must have the cause (too little disk space, or a package that the tool cannot find or fetch), not only
@@ -303,7 +308,20 @@ fn the_reference_can_be_measured_with_one_process_per_request() {
     let _slot = slot();
     let reference = reference();
     let (outcome, record) = measure(
-        &["-e", &reference, "--mode", "one-shot", "-s", "decode", "--blocks", "1", "--iterations", "2"],
+        &[
+            "-e",
+            &reference,
+            "--mode",
+            "one-shot",
+            "-s",
+            "decode",
+            "--depth",
+            "0",
+            "--blocks",
+            "1",
+            "--iterations",
+            "2",
+        ],
         |_| {},
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

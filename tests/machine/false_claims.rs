@@ -77,7 +77,7 @@ impl Trial {
 }
 
 /// Requests for 64 tokens, which take about 200 ms with `SLOWLY`.
-const DECODE: &[&str] = &["--scenario", "decode", "--iterations", "3", "--warmup", "2"];
+const DECODE: &[&str] = &["--scenario", "decode", "--depth", "0", "--iterations", "3", "--warmup", "2"];
 const SLOWLY: &str = "--per-token-ns 3000000";
 
 #[test]

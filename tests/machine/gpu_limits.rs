@@ -51,7 +51,16 @@ impl StandIns {
 
     fn run_command(&self, device: &str, results: &Path, variables: &[(&str, &str)]) -> Command {
         let mut command = self.scratch.orchestrate();
-        command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
+        command.arg("-e").arg(fake_engine()).args([
+            "-s",
+            "decode",
+            "--depth",
+            "0",
+            "--iterations",
+            "1",
+            "--blocks",
+            "2",
+        ]);
         command.args(["--device", device]).arg("--results").arg(results).current_dir(&self.scratch.path);
         command.env("LD_LIBRARY_PATH", self.driver()).env("STAND_IN_LOG", self.scratch.join("log"));
         command.envs(variables.iter().copied());

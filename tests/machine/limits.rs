@@ -9,7 +9,16 @@ use crate::support::{Outcome, Scratch, fake_engine, finish};
 
 fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Record) {
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--threads", "1"]);
+    command.arg("-e").arg(fake_engine()).args([
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--iterations",
+        "1",
+        "--threads",
+        "1",
+    ]);
     if !words.contains(&"--blocks") {
         command.args(["--blocks", "2"]);
     }

@@ -14,7 +14,9 @@ fn json(command: &mut Command) -> Value {
 
 fn run_command(scratch: &Scratch, engine: &Path, options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--iterations", "2", "--warmup", "2", "--json", "-"]).args(options);
+    command
+        .args(["-s", "decode", "--depth", "0", "--iterations", "2", "--warmup", "2", "--json", "-"])
+        .args(options);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
     command
 }

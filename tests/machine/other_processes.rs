@@ -30,7 +30,7 @@ fn a_process_that_disturbs_another_engine_is_named_and_the_measurement_repeated(
         .arg(scratch.script("starter", &starts_burner))
         .arg("-e")
         .arg(scratch.script("other", &slow));
-    command.args(["-s", "decode", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
+    command.args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
     command.arg("--verifier").arg(scratch.engine("verifier", ""));
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     std::fs::write(&stop, "").unwrap();

@@ -149,7 +149,7 @@ fn a_broken_folder_is_a_row_of_a_run() {
         corrupt(&whole, &scratch.join("model"), file, corruption);
         let mut command = scratch.orchestrate();
         command
-            .args(["-s", "decode", "--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
+            .args(["-s", "decode", "--depth", "0", "--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
             .arg(fake_engine());
         let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(&scratch.path));
         assert!(outcome.code == Some(4) && !outcome.stderr.contains("panicked"), "{case}: {outcome:?}");
@@ -169,7 +169,19 @@ fn the_row_of_a_model_that_cannot_be_opened_has_a_reason_and_a_separate_hint() {
     std::fs::copy(scratch.join("model/a.gguf"), scratch.join("model/b.gguf")).unwrap();
     let failure_of = |model: &str| {
         let mut command = scratch.orchestrate();
-        command.args(["-s", "decode", "--iterations", "1", "--blocks", "1", "-m", model, "-e"]);
+        command.args([
+            "-s",
+            "decode",
+            "--depth",
+            "0",
+            "--iterations",
+            "1",
+            "--blocks",
+            "1",
+            "-m",
+            model,
+            "-e",
+        ]);
         command.arg(fake_engine()).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
         finish(&mut command).exits_with(4);
         let failure = Record::only_one_in(&scratch.results()).failure_of("fake-engine").clone();

@@ -6,8 +6,20 @@ use crate::support::models::assert_refused;
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, copy_folder, fake_engine, finish, root};
 
-const SHORT: &[&str] =
-    &["-s", "decode", "--blocks", "1", "--iterations", "1", "--warmup", "1", "--results", "results"];
+const SHORT: &[&str] = &[
+    "-s",
+    "decode",
+    "--depth",
+    "0",
+    "--blocks",
+    "1",
+    "--iterations",
+    "1",
+    "--warmup",
+    "1",
+    "--results",
+    "results",
+];
 
 fn run_with(scratch: &Scratch, hub: &FakeHub, model: &str, words: &[&str], offline: bool) -> Outcome {
     let engine = ["-e", fake_engine().to_str().unwrap(), "-m", model];

@@ -11,7 +11,8 @@ use crate::support::models::{
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
-const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
+const RUN: &[&str] =
+    &["-s", "decode", "--depth", "0", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
 /// A fake engine that claims to read this format. It appends the value of `ORCHESTRATE_MODEL` to the file `started`.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {

@@ -69,13 +69,50 @@ fn each_combination_of_the_listed_values_of_axes_is_a_row() {
     let run = run_selected(&[("one", "")], Verifier::None, &[&axes[..], SHORT].concat());
     let labels = labels(&run);
     assert_eq!(labels.len(), 8);
-    assert_eq!((labels[0], labels[7]), ("decode 16 new 4 depth 0", "decode 32 new 8 depth 64"));
+    assert_eq!((labels[0], labels[7]), ("decode 16 new 4", "decode 32 new 8 depth 64"));
     let last = *run.record.samples_of("one").last().unwrap();
     let sequence = &last["iteration"]["sequences"][0];
     assert_eq!(
         (&sequence["prompt_tokens"], sequence["output_ids"].as_array().unwrap().len()),
         (&96.into(), 8)
     );
+}
+
+#[test]
+fn a_prompt_that_the_context_does_not_hold_becomes_the_longest_that_fits_and_its_label_says_so() {
+    let run = run_selected(&[("one", "")], Verifier::None, &[&["-s", "prefill"], SHORT].concat());
+    let lengths = ["prefill 32", "prefill 128", "prefill 512", "prefill 1024", "prefill 2047 full context"];
+    assert_eq!(labels(&run), lengths);
+    let last = *run.record.samples_of("one").last().unwrap();
+    assert_eq!(last["iteration"]["sequences"][0]["prompt_tokens"], 2047);
+    // Lengths of the user become one too.
+    let options = ["-s", "ttft", "--prompt-tokens", "3000,100,4000", "--new-tokens", "9"];
+    let run = run_selected(&[("one", "")], Verifier::None, &[&options[..], SHORT].concat());
+    assert_eq!(labels(&run), ["ttft 2039 full context", "ttft 100"]);
+}
+
+#[test]
+fn a_depth_of_a_sweep_beyond_the_context_is_unsupported_and_no_failure_of_the_run() {
+    let run = run_selected(&[("one", "")], Verifier::None, &[&["-s", "decode"], SHORT].concat());
+    assert_eq!(labels(&run), ["decode", "decode depth 512", "decode depth 2048", "decode depth 8192"]);
+    let failure = |index: usize| &run.report["cases"][index]["failure"];
+    assert_eq!((failure(0), failure(1)), (&Value::Null, &Value::Null));
+    for index in [2, 3] {
+        assert_eq!(failure(index)["kind"], "unsupported");
+        let message = failure(index)["message"].as_str().unwrap();
+        assert!(message.ends_with("and 64 new tokens exceed the context of 2,048"), "{message}");
+    }
+    assert_eq!(run.outcome.code, Some(0), "{:?}", run.outcome);
+}
+
+#[test]
+fn the_latency_suite_has_the_distribution_without_an_option() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "latency", "--blocks", "1"]);
+    command.args(["--iterations", "2", "--warmup", "0", "--results"]).arg(scratch.results());
+    let outcome = finish(&mut command).exits_with(0);
+    outcome.assert_stdout(&["distribution of TTFT over all requests:", "p99: mean of 9"]);
 }
 
 #[test]
@@ -101,6 +138,6 @@ fn the_distribution_of_ttft_ends_with_the_mean_over_its_prompt_lengths() {
     let text = &outcome.stdout;
     assert!(text.contains("distribution of TTFT over all requests:"), "{text}");
     let line =
-        text.lines().find(|line| line.starts_with("ttft: mean of 3")).unwrap_or_else(|| panic!("{text}"));
+        text.lines().find(|line| line.starts_with("ttft: mean of 9")).unwrap_or_else(|| panic!("{text}"));
     assert!(!line.contains('~') && line.split_whitespace().count() > 8, "{line}");
 }

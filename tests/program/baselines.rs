@@ -99,7 +99,11 @@ fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
     let refusal = ["invalid baseline name `../main`", "hint: at most"];
     assert_refused(&scratch, &mut command(&scratch, &engine, &["--save-baseline", "../main"]), &refusal);
     let mut quick = scratch.orchestrate();
-    quick.args(["-s", "decode", "--quick"]).args(SAVE).arg("--results").arg(scratch.results());
+    quick
+        .args(["-s", "decode", "--depth", "0", "--quick"])
+        .args(SAVE)
+        .arg("--results")
+        .arg(scratch.results());
     assert_refused(&scratch, quick.arg("-e").arg(&engine), &["two blocks that agree", "hint: --blocks 5"]);
 }
 

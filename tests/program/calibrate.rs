@@ -21,7 +21,7 @@ fn orchestrate(
 ) -> Outcome {
     let mut orchestrate = scratch.orchestrate();
     orchestrate
-        .args([subcommand, "-s", "decode", "--warmup", "1"])
+        .args([subcommand, "-s", "decode", "--depth", "0", "--warmup", "1"])
         .args(options)
         .arg("--results")
         .arg(results);
@@ -161,7 +161,7 @@ fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
     let scratch = Scratch::outside_checkout();
     scratch.write_tree(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
     let mut command = scratch.orchestrate_without_checkout();
-    let outcome = finish(command.args(["calibrate", "-s", "decode"])).exits_with(2);
+    let outcome = finish(command.args(["calibrate", "-s", "decode", "--depth", "0"])).exits_with(2);
     outcome.assert_stderr(&["no engine is ready for calibration", "hint: "]);
 }
 

@@ -26,7 +26,7 @@ const SNAPSHOTS: &[(&str, &[&str])] = &[
     ("unknown-scenario", &["-s", "no-such-scenario", "-e", "sh"]),
     ("request-unknown-scenario", &["request", "sh", "no-such-scenario"]),
     ("no-engine-at-path", &["-e", "./no/such/engine"]),
-    ("no-engine", &["-s", "decode"]),
+    ("no-engine", &["-s", "decode", "--depth", "0"]),
     ("engine-without-slash", &["-e", "README.md"]),
     ("missing-model", &["-e", "sh", "-m", "/no/such/model"]),
     ("bad-set", &["-e", "sh", "--set", "novalue"]),
@@ -83,7 +83,19 @@ fn the_version_names_a_commit_and_the_processor_that_the_program_was_built_for()
 fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     let scratch = Scratch::outside_checkout();
     let mut command = scratch.orchestrate_without_checkout();
-    command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
+    command.args([
+        "--blocks",
+        "1",
+        "--iterations",
+        "1",
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--format",
+        "csv",
+        "-e",
+    ]);
     let outcome = finish(command.arg(fake_engine())).exits_with(0);
     outcome.assert_stdout(&["decode_rate"]);
     // Records are in `results` of the current folder.
@@ -96,7 +108,7 @@ fn an_engine_behind_a_link_has_the_name_of_the_link() {
     let link = scratch.join("my-link");
     std::os::unix::fs::symlink(fake_engine(), &link).unwrap();
     let mut command = scratch.orchestrate();
-    command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv"]);
+    command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--depth", "0", "--format", "csv"]);
     let outcome = finish(
         command.arg("--results").arg(scratch.results()).arg("-e").arg(&link).arg("--reference").arg(&link),
     )
@@ -108,7 +120,18 @@ fn an_engine_behind_a_link_has_the_name_of_the_link() {
 fn sampling_is_refused_for_an_engine_that_cannot_confirm_it() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.args(["--blocks", "1", "--temperature", "0.8", "-s", "decode", "-e", "tests/smallest-engine.py"]);
+    command.args([
+        "--blocks",
+        "1",
+        "--temperature",
+        "0.8",
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "-e",
+        "tests/smallest-engine.py",
+    ]);
     let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root())).exits_with(4);
     outcome.assert_stdout(&["needs `sampling`"]);
 }
@@ -120,7 +143,7 @@ fn request_with_text_prints_only_the_generate_requests() {
     let outcome = finish(command.args(["request", "sh", "ttft", "--text"]).current_dir(root()));
     let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     // One for each prompt length of `ttft`.
-    assert_eq!(lines.len(), 3, "{outcome:?}");
+    assert_eq!(lines.len(), 9, "{outcome:?}");
     assert!(lines.iter().all(|it| it["type"] == "generate" && it["prompt"].is_string()), "{outcome:?}");
 }
 
@@ -158,7 +181,8 @@ fn a_format_that_cannot_show_pairs_is_refused_with_the_formats_that_can() {
 #[test]
 fn the_command_request_prints_the_lines_of_a_whole_conversation() {
     let scratch = Scratch::new();
-    let outcome = finish(scratch.orchestrate().args(["request", "sh", "decode"])).exits_with(0);
+    let outcome =
+        finish(scratch.orchestrate().args(["request", "sh", "decode", "--depth", "0"])).exits_with(0);
     let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["hello", "load", "generate", "shutdown"]);
@@ -226,7 +250,10 @@ fn a_metric_is_explained_by_its_name_or_by_the_title_of_its_column() {
 fn measure(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let engine = scratch.faulty("chatter", &[]);
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).arg("-e").arg(engine);
+    command
+        .args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "2"])
+        .arg("-e")
+        .arg(engine);
     finish(command.arg("--results").arg(scratch.results()).args(arguments))
 }
 

@@ -14,7 +14,19 @@ const CGROUPS: [&str; 3] = ["2", "1", "none"];
 
 fn one_block(scratch: &Scratch, engine: &Path) -> Command {
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2", "--warmup", "1", "--debug"]);
+    command.args([
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--blocks",
+        "1",
+        "--iterations",
+        "2",
+        "--warmup",
+        "1",
+        "--debug",
+    ]);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
     // The working folders of engines are in a folder that the test can examine.
     command.env("TMPDIR", folder_of_work(scratch));

@@ -55,7 +55,8 @@ fn call(scratch: &Scratch, driver_folder: &PathBuf, arguments: &[&str]) -> Outco
     finish(&mut orchestrate(scratch, driver_folder, arguments))
 }
 
-const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
+const DECODE: &[&str] =
+    &["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
 
 fn measure(scratch: &Scratch, driver_folder: &PathBuf, arguments: &[&str]) -> (Outcome, Record) {
     let mut command = orchestrate(scratch, driver_folder, DECODE);
@@ -258,7 +259,7 @@ fn a_verifier_without_a_cpu_program_is_refused_with_the_reason() {
     let scratch = tree();
     let driver_folder = driver::present(&scratch);
     call(&scratch, &driver_folder, &["setup", "able", "--device", "cuda"]);
-    let arguments = ["-e", "able", "--device", "cuda", "--verifier", "able", "-s", "decode"];
+    let arguments = ["-e", "able", "--device", "cuda", "--verifier", "able", "-s", "decode", "--depth", "0"];
     let outcome = call(&scratch, &driver_folder, &arguments).exits_with(2);
     outcome.assert_stderr(&["--verifier: `able` cannot run here: not built"]);
     assert!(outcome.stderr.ends_with("setup able\n"), "{outcome:?}");
@@ -268,7 +269,7 @@ fn a_verifier_without_a_cpu_program_is_refused_with_the_reason() {
 fn a_baseline_keeps_the_program_of_the_device_that_was_measured() {
     let scratch = tree();
     let mut command = orchestrate(&scratch, &driver::present(&scratch), &["-e", "able", "--device", "cuda"]);
-    command.args(["-s", "decode", "--blocks", "2", "--iterations", "1", "--warmup", "1"]);
+    command.args(["-s", "decode", "--depth", "0", "--blocks", "2", "--iterations", "1", "--warmup", "1"]);
     command.args(["--save-baseline", "mine", "-m"]);
     let outcome = finish(command.arg(root().join("models/embedded")).arg("--results").arg(scratch.results()));
     let text = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));

@@ -37,7 +37,20 @@ fn run(scratch: &Scratch, model: &str, dtype: &str, engines: &[(&str, &str)]) ->
     for (name, settings) in engines {
         command.arg("-e").arg(scratch.engine(name, &format!("{model} {settings}")));
     }
-    command.args(["--dtype", dtype, "-s", "decode", "--blocks", "1", "--iterations", "20", "--json", "-"]);
+    command.args([
+        "--dtype",
+        dtype,
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--blocks",
+        "1",
+        "--iterations",
+        "20",
+        "--json",
+        "-",
+    ]);
     Run::of(scratch, finish(command.arg("--results").arg(scratch.results())))
 }
 

@@ -40,7 +40,7 @@ fn run(scratch: &Scratch, command: &str, options: &[&str]) -> (Outcome, BTreeMap
         _ => orchestrate
             .arg("-e")
             .arg(engine(scratch))
-            .args(["-s", "decode", "--quick", "--results"])
+            .args(["-s", "decode", "--depth", "0", "--quick", "--results"])
             .arg(scratch.results()),
     };
     let outcome =

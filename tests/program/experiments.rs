@@ -13,7 +13,7 @@ use crate::support::{Scratch, finish};
 fn compare(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Value {
     let mut command = scratch.orchestrate();
     command
-        .args(["-s", "decode", "--warmup", "1", "--json", "-", "--results"])
+        .args(["-s", "decode", "--depth", "0", "--warmup", "1", "--json", "-", "--results"])
         .arg(scratch.results())
         .args(options);
     for engine in engines {

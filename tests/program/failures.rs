@@ -189,7 +189,20 @@ fn the_launch_of_an_engine_with_only_generate_is_recorded_before_its_samples() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("minimal", "--fault says_bad_request_to_hello"));
-    command.args(["-s", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "0", "--json", "-"]);
+    command.args([
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--iterations",
+        "2",
+        "--blocks",
+        "1",
+        "--warmup",
+        "0",
+        "--json",
+        "-",
+    ]);
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let run = Run::of(&scratch, outcome);
     run.assert_measured("minimal").assert_warnings("minimal", "");
@@ -234,7 +247,7 @@ fn run_of_silent(test: &str, blocks: &str) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(silent_when(&scratch, test, ""));
-    command.args(["-s", "decode", "--iterations", "2", "--warmup", "1"]);
+    command.args(["-s", "decode", "--depth", "0", "--iterations", "2", "--warmup", "1"]);
     command.args(["--blocks", blocks, "--timeout", "5"]).arg("--results").arg(scratch.results());
     let outcome = finish(&mut command);
     (outcome, Record::only_one_in(&scratch.results()))
@@ -263,7 +276,16 @@ fn an_engine_that_leaves_one_hello_unanswered_gets_a_converted_model_in_one_shot
     let scratch = Scratch::new();
     let engine = silent_when(&scratch, "[ $n = 1 ]", r#"--capabilities '{"formats":["gguf"]}'"#);
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(engine).args(["-s", "decode", "--iterations", "2", "--blocks", "1"]);
+    command.arg("-e").arg(engine).args([
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--iterations",
+        "2",
+        "--blocks",
+        "1",
+    ]);
     command.args(["--mode", "one-shot", "--timeout", "5"]).arg("--results").arg(scratch.results());
     finish(&mut command).exits_with(0);
     let launches = std::fs::read_to_string(scratch.join("launches")).unwrap();

@@ -11,7 +11,19 @@ use crate::support::{Running, Scratch, driver, fake_engine, finish, root};
 fn hanging_command(scratch: &Scratch) -> Command {
     let engine = scratch.faulty("hangs_in_generate,leaves_grandchild", &["--at", "3"]);
     let mut command = scratch.orchestrate();
-    command.args(["--scenario", "decode", "--warmup", "1", "--iterations", "5", "--blocks", "2", "--debug"]);
+    command.args([
+        "--scenario",
+        "decode",
+        "--depth",
+        "0",
+        "--warmup",
+        "1",
+        "--iterations",
+        "5",
+        "--blocks",
+        "2",
+        "--debug",
+    ]);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
     command
 }
@@ -92,7 +104,7 @@ fn an_interrupt_ends_an_engine_that_refuses_to_exit() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("ignores_sigterm,hangs_in_generate", &[]);
     let mut command = scratch.orchestrate();
-    command.args(["--scenario", "decode", "--blocks", "1", "--debug", "-e"]).arg(engine);
+    command.args(["--scenario", "decode", "--depth", "0", "--blocks", "1", "--debug", "-e"]).arg(engine);
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
     running.interrupt();
@@ -177,7 +189,9 @@ fn runs_at_once_write_separate_records_and_end_only_their_own_processes() {
 
 fn decode_command(scratch: &Scratch) -> Command {
     let mut command = scratch.orchestrate();
-    command.args(["--scenario", "decode", "--blocks", "1", "--iterations", "1", "-e"]).arg(fake_engine());
+    command
+        .args(["--scenario", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1", "-e"])
+        .arg(fake_engine());
     command.arg("--results").arg(scratch.results());
     command
 }

@@ -35,6 +35,8 @@ mod nonces;
 mod output_checks;
 mod own_python;
 mod partial_prompts;
+mod prompts;
+
 mod recommend;
 mod records;
 mod refusals;

@@ -117,7 +117,7 @@ fn mistyped_subcommands_flags_and_formats_have_hints_too() {
 fn labels(scratch: &Scratch, engines: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate();
     command
-        .args(["-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"])
+        .args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1", "--json", "-"])
         .current_dir(&scratch.path);
     for engine in engines {
         command.args(["-e", engine]);

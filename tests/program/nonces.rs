@@ -137,7 +137,8 @@ fn the_command_request_repeats_a_request_of_a_run_apart_from_its_id() {
     // `orchestrate explain` prints this command.
     let [record] = &files(&scratch.results())[..] else { panic!("expected one record") };
     let explained = finish(scratch.orchestrate().args(["explain", "logs", "decode"]).arg(record));
-    let command = format!("`orchestrate request {} decode --seed 3 --nonce {nonce}`", engine.display());
+    let command =
+        format!("`orchestrate request {} decode --depth 0 --seed 3 --nonce {nonce}`", engine.display());
     assert!(
         without_line_breaks(&explained.stdout.replace("\\\n", "")).contains(&command),
         "{}",

@@ -32,7 +32,7 @@ fn with_python(scratch: &Scratch, variable: &str, python: &str, arguments: &[&st
 
 fn measure(command: &mut Command, scratch: &Scratch) -> (Outcome, Record) {
     command
-        .args(["-s", "decode", "--iterations", "1", "--warmup", "1", "-m"])
+        .args(["-s", "decode", "--depth", "0", "--iterations", "1", "--warmup", "1", "-m"])
         .arg(root().join("models/embedded"));
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     (outcome, Record::only_one_in(&scratch.results()))
@@ -118,8 +118,19 @@ fn a_baseline_is_not_measured_again_in_another_python() {
     let baseline: Value = serde_json::from_str(&text.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
     let dependency = &baseline["configurations"][0]["program"]["dependencies"][0];
     assert_eq!((&dependency["kind"], &dependency["path"]), (&"python".into(), &"/bin/sh".into()));
-    let again =
-        ["-e", "snake-charmer", "--blocks", "2", "--baseline", "mine", "--rerun-baseline", "-s", "decode"];
+    let again = [
+        "-e",
+        "snake-charmer",
+        "--blocks",
+        "2",
+        "--baseline",
+        "mine",
+        "--rerun-baseline",
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+    ];
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/cat", &again);
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
     outcome.assert_stderr(&["it ran in `/bin/sh` and would now run in `/bin/cat`"]);

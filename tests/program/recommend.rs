@@ -183,7 +183,19 @@ fn explain_without_a_record_explains_the_latest_one() {
         .exits_with(0)
         .assert_stdout(&["- noise floor: the difference"]);
     let model = root().join("models/embedded");
-    let run = ["-s", "decode", "--blocks", "1", "--iterations", "1", "-m", model.to_str().unwrap(), "-e"];
+    let run = [
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "--blocks",
+        "1",
+        "--iterations",
+        "1",
+        "-m",
+        model.to_str().unwrap(),
+        "-e",
+    ];
     for engine in ["steady", "swift:small"] {
         orchestrate(&[&run[..], &[engine]].concat()).exits_with(0);
     }

@@ -9,7 +9,8 @@ use crate::support::record::{Record, files};
 use crate::support::snapshot::formats;
 use crate::support::{Outcome, Scratch, build_command, fake_engine, finish, root};
 
-const QUICK: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
+const QUICK: &[&str] =
+    &["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
 
 /// The orchestrator in the scratch folder, without a default verifier.
 fn command(scratch: &Scratch, words: &[&str]) -> Command {

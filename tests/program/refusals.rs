@@ -41,7 +41,7 @@ fn run(scratch: &Scratch, arguments: &[&str]) -> Outcome {
 }
 
 fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
-    let outcome = run(scratch, &[&["-s", "decode"], arguments].concat());
+    let outcome = run(scratch, &[&["-s", "decode", "--depth", "0"], arguments].concat());
     (outcome, Record::only_one_in(&scratch.results()))
 }
 
@@ -144,7 +144,8 @@ fn without_a_manifest_settings_that_hello_does_not_list_are_refused_before_the_l
 fn a_program_that_lists_no_options_gets_every_option() {
     let scratch = tree();
     let engine = scratch.engine("own", "");
-    let words = ["-e", engine.to_str().unwrap(), "--set", "pim=1", "-s", "decode", "--json", "-"];
+    let words =
+        ["-e", engine.to_str().unwrap(), "--set", "pim=1", "-s", "decode", "--depth", "0", "--json", "-"];
     let outcome = run(&scratch, &words).exits_with(4);
     // Because of the option nothing was measured, so there is no record.
     let failure = &outcome.json()["failed"][0]["failure"];
@@ -188,11 +189,11 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
     for (arguments, requests, hint) in [
         (
             &["-s", "decode,depth"][..],
-            "`depth`: 8,192 prompt tokens and 32 new tokens exceed the context of 2,048",
+            "`depth`: 8,224 prompt tokens and 64 new tokens exceed the context of 2,048",
             "another model (`-m`) or another scenario (`orchestrate scenarios`)",
         ),
         (
-            &["-s", "decode", "--new-tokens", "2017"],
+            &["-s", "decode", "--depth", "0", "--new-tokens", "2017"],
             "`decode`: 32 prompt tokens and 2,017 new tokens exceed the context of 2,048",
             "--new-tokens 2016",
         ),
@@ -203,7 +204,7 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
         ),
         (
             // The hint fits all selected scenarios.
-            &["-s", "decode,prefill", "--new-tokens", "2040"],
+            &["-s", "decode,prefill", "--depth", "0", "--new-tokens", "2040"],
             "`decode`: 32 prompt tokens and 2,040 new tokens exceed the context of 2,048",
             "--new-tokens 1024",
         ),
@@ -224,9 +225,9 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
     }
     assert!(!scratch.join("target").exists() && !scratch.results().exists());
     // `load` does not use the option, so it fits.
-    let message = "error: --prompt-tokens 9999 exceeds the context of `embedded`, 2,048 tokens\n";
-    let expected = format!("{message}hint: at most --prompt-tokens 2047\n");
-    assert_refused(&scratch, &["-e", "narrow", "--prompt-tokens", "128,9999"], &expected);
+    let message = "error: --depth 9999 exceeds the context of `embedded`, 2,048 tokens\n";
+    let expected = format!("{message}hint: at most --depth 2047\n");
+    assert_refused(&scratch, &["-e", "narrow", "--depth", "128,9999"], &expected);
     let all = run(&scratch, &["-e", "narrow", "--new-tokens", "2040"]).exits_with(2);
     all.assert_stderr(&["`load`: 16 prompt tokens", "`prefill`: 1,024 prompt tokens", "--new-tokens 1024"]);
 }
@@ -353,7 +354,7 @@ fn a_path_that_is_no_model_is_refused_before_a_build() {
         let expected = format!("error: model `{path}`: {why}\nhint: orchestrate model list\n");
         for mode in [&[][..], &["--dry-run"]] {
             let mut command = scratch.orchestrate_without_checkout();
-            command.args(["-e", "narrow", "-s", "decode", "-m", &path]).args(mode);
+            command.args(["-e", "narrow", "-s", "decode", "--depth", "0", "-m", &path]).args(mode);
             let outcome = finish(command.arg("--results").arg(scratch.results()));
             assert_eq!(
                 (outcome.code, outcome.stderr.as_str()),

@@ -9,6 +9,7 @@ const FILE: &str = r#"
 # A chat turn, on one engine.
 scenario = ["chat", "decode"]
 blocks = 1
+depth = 0
 warmup = 0
 verifier = "none"
 json = "-"
@@ -16,6 +17,7 @@ json = "-"
 [scenarios.chat]
 about = "one turn of a chat"
 like = "decode"
+depth = 0
 prompt-tokens = 20
 new-tokens = [4, 8]
 iterations = 2
@@ -110,14 +112,17 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
             "`scenarios.decode`: a scenario or suite already has this name",
         ),
         ("[scenarios.a]\nlike = \"decod\"", "hint: did you mean `decode`?"),
-        ("[scenarios.a]\nlike = \"decode\"\nlength = 3", "unknown field `length`"),
-        ("[scenarios.a]\nlike = \"decode\"\nbatch = 0", "`batch`: expected whole numbers from 1 to 1024"),
+        ("[scenarios.a]\nlike = \"decode\"\nlength = 3", "`scenarios.a`: no option `length`"),
+        (
+            "[scenarios.a]\nlike = \"decode\"\nbatch = 0",
+            "for '--batch <N>': expected a whole number from 1 to 1024",
+        ),
         ("[[targets]]\ncase = \"decode\"", "target 1: a target needs `at-least` or `at-most`"),
         ("[[targets]]\nmetric = \"decod_rate\"\nat-least = 1", "hint: did you mean `decode_rate`?"),
         ("[[targets]]\ncase = \"decode\"\nat-most = \"1 ms\"", "the unit of `decode_rate` is tok/s, not ns"),
         ("scenario = [\"chat\"", "TOML parse error"),
     ] {
-        let outcome = run(&scratch, text, &["-s", "decode"]).exits_with(2);
+        let outcome = run(&scratch, text, &["-s", "decode", "--depth", "0"]).exits_with(2);
         let stderr = crate::support::without_line_breaks(&outcome.stderr);
         assert!(stderr.contains(&expected.replace('\n', " ")), "{text}: {stderr}");
         assert!(!scratch.results().exists(), "{text}");
@@ -128,7 +133,8 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
 fn a_target_that_names_no_case_is_an_error_unless_an_option_replaced_the_files_selection() {
     let scratch = Scratch::new();
     let (engine, file) = (scratch.engine("one", "--per-token-ns 1000000"), scratch.join("run.toml"));
-    let text = "verifier = \"none\"\nblocks = 1\nwarmup = 0\nscenario = \"ttft\"\n";
+    let text =
+        "verifier = \"none\"\nblocks = 1\nwarmup = 0\nscenario = \"ttft\"\nprompt-tokens = [16, 128, 512]\n";
     let target = "[[targets]]\nengine = \"./bin/one\"\ncase = \"decode\"\nat-least = 1\n";
     std::fs::write(&file, format!("engine = \"{}\"\n{text}{target}", engine.display())).unwrap();
     let run = |options: &[&str]| {
@@ -144,6 +150,6 @@ fn a_target_that_names_no_case_is_an_error_unless_an_option_replaced_the_files_s
     run(&words).exits_with(0).assert_stdout(&[message]);
     let left_out = run(&words[..4]).exits_with(0);
     left_out.assert_stderr(&["target 1 of the run file names no case of this run, and is left out"]);
-    let met = run(&["-s", "decode", "--new-tokens", "4"]).exits_with(0);
+    let met = run(&["-s", "decode", "--depth", "0", "--new-tokens", "4"]).exits_with(0);
     assert!(met.stdout.contains("at least 1.00 tok/s"), "{met:?}");
 }

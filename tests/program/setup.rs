@@ -35,7 +35,8 @@ fn tree() -> Scratch {
     scratch
 }
 
-const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"];
+const DECODE: &[&str] =
+    &["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1", "--json", "-"];
 
 fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
     let mut command = scratch.orchestrate_without_checkout();
@@ -104,7 +105,17 @@ fn removing_a_shared_environment_names_its_other_engines() {
 /// The rows that a run with these arguments would have.
 fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate_without_checkout();
-    command.args(arguments).args(["--no-setup", "--verifier", "none", "--dry-run", "-s", "decode", "-m"]);
+    command.args(arguments).args([
+        "--no-setup",
+        "--verifier",
+        "none",
+        "--dry-run",
+        "-s",
+        "decode",
+        "--depth",
+        "0",
+        "-m",
+    ]);
     let outcome = finish(command.arg(root().join("models/embedded"))).exits_with(0);
     let rows = outcome.stdout.lines().filter_map(|line| line.split_once(" on embedded"));
     rows.map(|(label, _)| label.trim().to_string()).filter(|label| !label.contains("twin")).collect()

@@ -7,7 +7,7 @@ fn measure(options: &[&str]) -> Outcome {
     let scratch = Scratch::new();
     let (sound, faulty) = (scratch.engine("sound", ""), scratch.script("ends-early", "exit 3"));
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).args(options);
+    command.args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "2"]).args(options);
     finish(command.arg("-e").arg(sound).arg("-e").arg(faulty).arg("--results").arg(scratch.results()))
 }
 
@@ -45,7 +45,7 @@ fn a_verbose_run_prints_its_versions_launches_and_decisions() {
 fn a_verbose_run_explains_its_interim_analyses() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.args(["-v", "-s", "decode", "--iterations", "2", "--target", "99%"]);
+    command.args(["-v", "-s", "decode", "--depth", "0", "--iterations", "2", "--target", "99%"]);
     for name in ["one", "other"] {
         command.arg("-e").arg(scratch.engine(name, ""));
     }
@@ -81,7 +81,7 @@ fn a_log_of_stdout_and_stderr_has_each_warning_once() {
     let scratch = Scratch::new();
     let run = |log: &str| {
         let (program, engine) = (env!("CARGO_BIN_EXE_orchestrate"), scratch.engine("sound", ""));
-        let options = "-s decode --blocks 1 --iterations 2 --nonce 5";
+        let options = "-s decode --depth 0 --blocks 1 --iterations 2 --nonce 5";
         let line = format!(
             "'{program}' -e '{}' {options} --results '{}' {log}",
             engine.display(),

@@ -10,7 +10,8 @@ use super::record::files;
 use super::{Outcome, Scratch, fake_engine, finish};
 
 /// Five blocks are enough for a verdict.
-pub const RUN: &[&str] = &["-s", "decode", "--iterations", "2", "--warmup", "1", "--blocks", "5"];
+pub const RUN: &[&str] =
+    &["-s", "decode", "--depth", "0", "--iterations", "2", "--warmup", "1", "--blocks", "5"];
 pub const SAVE: &[&str] = &["--save-baseline", "main"];
 pub const COMPARE: &[&str] = &["--baseline", "main"];
 pub const RERUN: &[&str] = &["--baseline", "main", "--rerun-baseline"];

@@ -10,8 +10,20 @@ use super::{Outcome, Scratch, copy_folder, finish};
 /// One block of the decode scenario: three warm-up requests, then two rounds. With several engines, each engine is paused
 /// between its requests. A discarded request precedes each sample, because the median of the warm-up requests is short. There
 /// are three warm-up requests, so that one slow request on a busy machine does not change the median.
-pub const RUN: &[&str] =
-    &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
+pub const RUN: &[&str] = &[
+    "--scenario",
+    "decode",
+    "--depth",
+    "0",
+    "--iterations",
+    "2",
+    "--blocks",
+    "1",
+    "--warmup",
+    "3",
+    "--json",
+    "-",
+];
 
 const HEALTHY: &str = "healthy";
 

@@ -28,7 +28,7 @@ pub fn not_checked() -> RunRecord {
 /// A record of `decode` by these engines; the first is the verifier.
 pub fn measured(names: &[&str], engines: &[InventedEngine]) -> RunRecord {
     let selection = Selection {
-        scenarios: crate::plan::scenario::named("decode").unwrap(),
+        scenarios: crate::plan::scenario::named_with_few_cases("decode").unwrap(),
         extent: Extent { blocks: Some(5), ..Extent::default() },
         ..specimen::selection(names)
     };

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::matching::Matching;
 use crate::analysis::values::{Values, workloads};
-use crate::plan::axes::padding_name;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
@@ -141,26 +140,23 @@ fn weight_difference(base: &Configuration, new: &Configuration) -> Option<Differ
 fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
     let prompt = |it: &Workload| match &it.prompt {
         Prompt::Tokens(tokens) => format!("{tokens} tokens"),
-        Prompt::Text(text) => text.clone(),
+        Prompt::Text(text) => text.to_string(),
     };
     let sampling = |it: &Workload| match &it.sampling {
         Some(sampling) => serde_json::to_string(sampling).unwrap_or_default(),
         None => "greedy".into(),
     };
     let parts = |it: &Workload| {
-        [
-            ("prompt", prompt(it)),
-            ("tokens to generate", it.max_new_tokens.to_string()),
-            ("batch", it.shape.batch.to_string()),
-            ("cache of keys and values", if it.shape.use_cache { "on" } else { "off" }.to_string()),
-            ("padding", it.shape.padding.map_or("none", padding_name).to_string()),
+        let lengths = [("prompt", prompt(it)), ("tokens to generate", it.max_new_tokens.to_string())];
+        let settings = [
             ("ignoring EOS", it.ignore_eos.to_string()),
             ("sampling", sampling(it)),
             // Without a warm-up the first measured request is cold.
             ("warm-up", if it.warmup == Some(0) { "none".into() } else { "some".to_string() }),
-        ]
+        ];
+        lengths.into_iter().chain(it.shape.values()).chain(settings)
     };
-    let pairs = parts(base).into_iter().zip(parts(new)).filter(|(base, new)| base != new);
+    let pairs = parts(base).zip(parts(new)).filter(|(base, new)| base != new);
     pairs
         .map(|((part, of_base), (_, of_new))| Difference::new(part_of(part, base), of_base, of_new))
         .collect()

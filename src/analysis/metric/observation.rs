@@ -15,6 +15,8 @@ pub struct Observation<'a> {
     pub sample: &'a Sample,
     /// The first request of the case in this launch, of any kind, if it is known.
     pub first: Option<&'a Sample>,
+    /// The first request of the launch, if the case compares it with its own requests, which are of the same kind.
+    pub cold: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,
     pub mode: Mode,
@@ -114,6 +116,7 @@ impl<'a> Observation<'a> {
         Self {
             sample,
             first: None,
+            cold: None,
             launch,
             kind,
             mode,

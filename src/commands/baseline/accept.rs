@@ -132,6 +132,7 @@ mod tests {
             kind: Kind::Warm,
             headline: crate::plan::MetricId::DECODE_RATE,
             prompt: Prompt::Tokens(32),
+            shortened_from: None,
             max_new_tokens: 3,
             shape: Default::default(),
             ignore_eos: true,

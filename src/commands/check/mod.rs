@@ -23,8 +23,8 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::analysis::agreement::UNVERIFIABLE_HINT;
+use crate::cli::PassEnvArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
-use crate::cli::{PassEnvArgs, whole_number};
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::{Device, cpu};
@@ -32,7 +32,7 @@ use crate::plan::{Configuration, models};
 use crate::record::new_id;
 use crate::run::Settings;
 use crate::run::process::{Deadlines, Keeper};
-use crate::shell::usage;
+use crate::shell::{usage, whole_number};
 use result::{Counts, Evidence, Finding};
 use subject::{Check, Subject};
 

@@ -13,7 +13,10 @@ pub const MS: f64 = 1e6;
 /// A selection of engines and scenarios by name. The number of blocks is not set. The first engine is the reference.
 pub fn selection(engines: &[&str], scenarios: &[&str]) -> Selection {
     Selection {
-        scenarios: scenarios.iter().flat_map(|name| crate::plan::scenario::named(name).unwrap()).collect(),
+        scenarios: scenarios
+            .iter()
+            .flat_map(|name| crate::plan::scenario::named_with_few_cases(name).unwrap())
+            .collect(),
         reference: engines[0].into(),
         extent: Extent::default(),
         ..super::selection(engines)

@@ -166,6 +166,10 @@ fn failures(report: Option<&Report>) -> Part {
     let meanings = [
         (FailureKind::Unavailable, "unavailable: the engine cannot run on this machine as it is now."),
         (FailureKind::Unsupported, "unsupported: the engine does not support something that the run needs."),
+        (
+            FailureKind::Refused,
+            "refused: the engine refused a request that it must refuse; this is no failure.",
+        ),
         (FailureKind::TooSlow, "too slow: a request took longer than `--case-cap` allows."),
         (
             FailureKind::NoTime,

@@ -59,7 +59,7 @@ fn verified(engines: &[InventedEngine]) -> RunRecord {
 /// A record of `decode` without output checks.
 fn decoding(engines: &[InventedEngine]) -> RunRecord {
     let names: Vec<&str> = engines.iter().map(|engine| engine.name).collect();
-    let scenarios = crate::plan::scenario::named("decode").unwrap();
+    let scenarios = crate::plan::scenario::named_with_few_cases("decode").unwrap();
     measured(&crate::plan::Selection { scenarios, ..selection(&names) }, engines)
 }
 
@@ -168,7 +168,7 @@ fn an_inconclusive_result_says_what_would_decide_it() {
         "{wide}"
     );
     let few = crate::plan::Extent { blocks: Some(2), ..Default::default() };
-    let scenarios = crate::plan::scenario::named("decode").unwrap();
+    let scenarios = crate::plan::scenario::named_with_few_cases("decode").unwrap();
     let selected =
         crate::plan::Selection { scenarios, extent: few, ..selection(&["patient-original", "beacon"]) };
     let few = explained(&measured(&selected, &[ORIGINAL, BEACON]), "beacon decode");

@@ -287,6 +287,7 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
         FailureKind::Timeout => Some("It gave no answer within the deadline (`--timeout`)."),
         FailureKind::Protocol => Some("It sent a line that violates the protocol."),
         FailureKind::WrongOutput => Some("Its answer does not fit the request."),
+        FailureKind::Refused => Some("It refused a request that it must refuse. This is no failure."),
         FailureKind::Unavailable => Some("It cannot run on this machine as it is now."),
         FailureKind::Unsupported => Some("It does not support something that the run needs."),
         _ => None,

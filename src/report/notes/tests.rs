@@ -250,3 +250,16 @@ fn an_unknown_metric_is_a_note_and_the_known_metrics_are_shown() {
     assert_eq!(report.rows.len(), before.rows.len());
     assert!(before.notes.iter().all(|it| !it.contains("does not know")));
 }
+
+#[test]
+fn a_slow_row_of_an_unusual_prompt_is_a_note_with_the_likely_reason() {
+    let mut selection = selection(&["patient-original"], &["edge"]);
+    selection.models[0].context_tokens = Some(2048);
+    let words = ["short", "lines", "repeated", "unicode", "long"];
+    selection.axes.prompts = words.iter().map(|word| word.parse().unwrap()).collect();
+    let notes = Report::of(&measured(&selection, &[ORIGINAL])).notes;
+    let slow: Vec<_> = notes.iter().filter(|note| note.contains("likely reason")).collect();
+    let [note] = &slow[..] else { panic!("{notes:?}") };
+    assert!(note.starts_with("`patient-original` `edge long`: a request takes "), "{note}");
+    assert!(note.contains("likely reason: a long prefill: 2,032 prompt tokens, "), "{note}");
+}

@@ -17,7 +17,7 @@ fn record_of_blocks(engines: &[InventedEngine], blocks: u32) -> RunRecord {
         verification: Verification::Usual,
         scenarios: ["ttft", "decode"]
             .iter()
-            .flat_map(|name| crate::plan::scenario::named(name).unwrap())
+            .flat_map(|name| crate::plan::scenario::named_with_few_cases(name).unwrap())
             .collect(),
         extent: Extent { blocks: Some(blocks), ..Extent::default() },
         ..selection

@@ -213,7 +213,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
         }
     }
     let text = rendered(&record, "table", 300);
-    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft --threads 2`\n";
+    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft --prompt-tokens 16,128,512 --threads 2`\n";
     assert!(text.contains(expected), "{text}");
 }
 
@@ -271,7 +271,8 @@ fn one_line_shows_the_noise_floors_of_the_twin_and_of_the_calibration() {
     let floor = Report::of(&record).verdicts.noise[0].floors[0].1.log_ratio();
     let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
     let beginning = format!("noise floor, `patient-original` against its twin: {noise}; ");
-    let command = "`orchestrate calibrate -e patient-original,beacon,equal,noisy -s decode --threads 2`";
+    let command =
+        "`orchestrate calibrate -e patient-original,beacon,equal,noisy -s decode --depth 0 --threads 2`";
     assert_eq!(noise_line(&record), beginning.clone() + "not calibrated; hint: " + command);
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
@@ -282,7 +283,7 @@ fn one_line_shows_the_noise_floors_of_the_twin_and_of_the_calibration() {
         since: "2026-01-01T00:00:00Z".into(),
     });
     let others = "`patient-original`, `equal`, `noisy`";
-    let command = "`orchestrate calibrate -e patient-original,equal,noisy -s decode --threads 2`";
+    let command = "`orchestrate calibrate -e patient-original,equal,noisy -s decode --depth 0 --threads 2`";
     let since = "at 2026-01-01T00:00:00Z";
     assert_eq!(
         noise_line(&record),

@@ -14,6 +14,7 @@ fn plan(mode: Mode) -> Plan {
         kind: Kind::Warm,
         headline: crate::plan::MetricId::DECODE_RATE,
         prompt: Prompt::Tokens(8),
+        shortened_from: None,
         max_new_tokens: 3,
         shape: Default::default(),
         ignore_eos: true,

@@ -58,6 +58,8 @@ pub enum Cause {
     Unsupported(String),
     /// The engine answered `failed`, or this program found that the engine cannot do the work.
     Reported(Failed),
+    /// The engine refused a request that it must refuse.
+    Refused(Failed),
 }
 
 impl LaunchError {
@@ -122,12 +124,13 @@ impl Cause {
             Self::WrongOutput(_) => FailureKind::WrongOutput,
             Self::Unsupported(_) => FailureKind::Unsupported,
             Self::Reported(failed) => failed.kind.into(),
+            Self::Refused(_) => FailureKind::Refused,
         }
     }
 
     /// Whether the engine can still take requests.
     pub fn engine_survives(&self) -> bool {
-        matches!(self, Self::Reported(_) | Self::Unsupported(_) | Self::WrongOutput(_))
+        matches!(self, Self::Reported(_) | Self::Refused(_) | Self::Unsupported(_) | Self::WrongOutput(_))
     }
 
     pub fn hint(&self) -> Option<String> {
@@ -171,6 +174,7 @@ impl fmt::Display for Cause {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }
             Self::Reported(failed) => f.write_str(&failed.message),
+            Self::Refused(failed) => write!(f, "as it must (`{}`): {}", failed.kind.as_str(), failed.message),
         }
     }
 }

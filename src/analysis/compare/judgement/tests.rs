@@ -191,7 +191,7 @@ fn configurations_and_workloads_of_only_one_record_are_listed() {
     }
     // The hint names only configurations that both records have.
     assert!(
-        notes.last().unwrap().contains("`orchestrate calibrate -e a -s decode --threads 2`"),
+        notes.last().unwrap().contains("`orchestrate calibrate -e a -s decode --depth 0 --threads 2`"),
         "{notes:?}"
     );
 }
@@ -206,7 +206,7 @@ fn missing_calibrations_are_listed_as_a_command() {
     new.header.plan.configurations[1].command = vec!["/built/engine-b".into()];
     let last = |base: &RunRecord, new: &RunRecord| compare(base, new).notes.pop().unwrap_or_default();
     let note = last(&base, &new);
-    let command = "`orchestrate calibrate -e '/some where/a' -e b:fast -s ttft,decode --threads 2`";
+    let command = "`orchestrate calibrate -e '/some where/a' -e b:fast -s ttft,decode --depth 0 --threads 2`";
     assert!(note.contains(command), "{note}");
     let floor = |configuration: usize, workload: &str| CalibratedFloor {
         configuration,
@@ -218,7 +218,7 @@ fn missing_calibrations_are_listed_as_a_command() {
     };
     let labels: Vec<String> = new.header.plan.workloads_of(0).into_iter().map(|it| it.label).collect();
     base.header.noise_floors = labels.iter().map(|label| floor(0, label)).collect();
-    assert!(last(&base, &new).contains("calibrate -e b:fast -s ttft,decode --threads 2`"));
+    assert!(last(&base, &new).contains("calibrate -e b:fast -s ttft,decode --depth 0 --threads 2`"));
     new.header.noise_floors = labels.iter().map(|label| floor(1, label)).collect();
     assert!(!last(&base, &new).contains("calibrate"));
 }

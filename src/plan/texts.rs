@@ -1,0 +1,310 @@
+//! The texts of prompts: kinds of text, those of this project (`texts/`), and the prompts of a user's file. To add a kind, add an
+//! entry to `kinds!`.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use protocol::FailureKind;
+use serde::{Deserialize, Serialize};
+
+use crate::shell::{listed, similar_name};
+
+/// A value of the axis `prompts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Text {
+    Kind(TextKind),
+    /// It is read once and never freed, as the lists of a run file's scenarios.
+    File(&'static PromptFile),
+}
+
+/// The tokens of a kind of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The held-out text of this project.
+    HeldOut,
+    Text(&'static str),
+    /// Ordinary tokens of the vocabulary, at random.
+    RandomTokens,
+    /// The tokens that decode to no text, such as BOS and EOS.
+    SpecialTokens,
+}
+
+/// The length of a prompt of a kind of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// That of the axis `prompt tokens`.
+    OfAxis,
+    Tokens(u32),
+    /// The longest that leaves room for the new tokens in the model's context.
+    ToContextEnd,
+    /// One token more than the model's context.
+    BeyondContext,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $word:literal, $source:expr, $length:expr;)+) => {
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum TextKind { $($(#[$doc])* $kind,)+ }
+
+        impl TextKind {
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+
+            /// The name on the command line and in labels.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$kind => $word,)+ }
+            }
+
+            pub fn source(self) -> Source {
+                match self { $(Self::$kind => $source,)+ }
+            }
+
+            pub fn length(self) -> Length {
+                match self { $(Self::$kind => $length,)+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// English prose.
+    #[default]
+    Natural = "natural", Source::HeldOut, Length::OfAxis;
+    /// Seven languages in five scripts.
+    Languages = "languages", Source::Text(include_str!("texts/languages.txt")), Length::OfAxis;
+    /// Six programming languages.
+    Code = "code", Source::Text(include_str!("texts/code.txt")), Length::OfAxis;
+    /// A chat in plain text.
+    Dialogue = "dialogue", Source::Text(include_str!("texts/dialogue.txt")), Length::OfAxis;
+    /// Short lines, with lists, tables and indentation.
+    Lines = "lines", Source::Text(include_str!("texts/lines.txt")), Length::OfAxis;
+    /// One sentence, again and again.
+    Repeated = "repeated", Source::Text("Again the same words follow each other. "), Length::OfAxis;
+    /// Emoji, symbols, combining marks and many scripts.
+    Unicode = "unicode", Source::Text(include_str!("texts/unicode.txt")), Length::OfAxis;
+    Whitespace = "whitespace", Source::Text(" \n  \n\t\n    \n\n \t \n      "), Length::OfAxis;
+    Random = "random", Source::RandomTokens, Length::OfAxis;
+    Special = "special", Source::SpecialTokens, Length::OfAxis;
+    /// One token.
+    Short = "short", Source::HeldOut, Length::Tokens(1);
+    Long = "long", Source::HeldOut, Length::ToContextEnd;
+    Empty = "empty", Source::HeldOut, Length::Tokens(0);
+    Beyond = "beyond", Source::HeldOut, Length::BeyondContext;
+}
+
+impl TextKind {
+    pub fn is_natural(&self) -> bool {
+        *self == Self::Natural
+    }
+
+    /// Whether only ids can state the prompt: as text, its tokens would be others.
+    pub fn needs_ids(self) -> bool {
+        matches!(self.source(), Source::RandomTokens | Source::SpecialTokens)
+    }
+
+    /// The kind of `failed` with which an engine must refuse the prompt, sent as ids or as text. A text of no characters may be
+    /// BOS alone.
+    pub fn refusal(self, as_ids: bool) -> Option<FailureKind> {
+        match self {
+            Self::Empty if as_ids => Some(FailureKind::BadRequest),
+            Self::Beyond => Some(FailureKind::Context),
+            _ => None,
+        }
+    }
+}
+
+impl Text {
+    /// The kind of a drawn prompt. A file's prompts are not drawn.
+    pub fn kind(self) -> TextKind {
+        match self {
+            Self::Kind(kind) => kind,
+            Self::File(_) => TextKind::Natural,
+        }
+    }
+
+    pub fn file(self) -> Option<&'static PromptFile> {
+        match self {
+            Self::Kind(_) => None,
+            Self::File(file) => Some(file),
+        }
+    }
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self::Kind(TextKind::default())
+    }
+}
+
+impl FromStr for Text {
+    type Err = String;
+
+    /// A kind, or the path of a file.
+    fn from_str(word: &str) -> Result<Self, String> {
+        if let Some(kind) = TextKind::ALL.iter().find(|kind| kind.word() == word) {
+            return Ok(Self::Kind(*kind));
+        }
+        let words: Vec<&str> = TextKind::ALL.iter().map(|kind| kind.word()).collect();
+        if !word.contains(['/', '.']) {
+            let hint = similar_name(word, &words)
+                .map_or_else(|| listed(&words), |similar| format!("did you mean `{similar}`?"));
+            return Err(format!("no kind of text and no file; {hint}"));
+        }
+        let file = PromptFile::read(Path::new(word)).map_err(|error| format!("{error:#}"))?;
+        Ok(Self::File(Box::leak(Box::new(file))))
+    }
+}
+
+/// The prompts of a user's file. A record has no texts of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptFile {
+    pub path: String,
+    pub digest: String,
+    #[serde(skip)]
+    pub texts: Arc<[String]>,
+}
+
+/// A prompt that the user gave: every request has this text, or the next one of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OwnText {
+    One(String),
+    File(PromptFile),
+}
+
+impl From<&str> for OwnText {
+    fn from(text: &str) -> Self {
+        Self::One(text.into())
+    }
+}
+
+impl OwnText {
+    /// The texts. A record has none of a file.
+    pub fn texts(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::File(file) => &file.texts,
+        }
+    }
+}
+
+impl fmt::Display for OwnText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(text) => f.write_str(text),
+            Self::File(file) => write!(f, "{} ({})", file.path, file.digest),
+        }
+    }
+}
+
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+impl PromptFile {
+    /// Reads a file: each line is a prompt. A line of a `.jsonl` file is an object with `prompt` or `messages`.
+    fn read(path: &Path) -> Result<Self> {
+        let facts = std::fs::metadata(path)?;
+        ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "it is no text file of 64 MB at most");
+        let text = std::fs::read_to_string(path)?;
+        let is_json = path.extension().is_some_and(|it| it == "jsonl");
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let prompt = |(index, line): (usize, &str)| match is_json {
+            true => prompt_of_json(line).with_context(|| format!("line {}", index + 1)),
+            false => Ok(line.to_string()),
+        };
+        let texts: Vec<String> = lines.map(prompt).collect::<Result<_>>()?;
+        ensure!(!texts.is_empty(), "it has no prompts");
+        Ok(Self {
+            path: path.to_string_lossy().into(),
+            digest: paths::digest(text.as_bytes()),
+            texts: texts.into(),
+        })
+    }
+
+    /// The name in labels: that of the file without its folder.
+    pub fn name(&self) -> String {
+        let name = Path::new(&self.path).file_name().unwrap_or_default().to_string_lossy();
+        name.replace(char::is_whitespace, "-")
+    }
+}
+
+#[derive(Deserialize)]
+struct Line {
+    prompt: Option<String>,
+    messages: Option<Vec<Message>>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    content: String,
+}
+
+/// The prompt of a JSON line. Messages become plain text with the roles as names, because engines get no chat template.
+fn prompt_of_json(line: &str) -> Result<String> {
+    let Line { prompt, messages } =
+        serde_json::from_str(line).context("expected an object with `prompt` or `messages`")?;
+    match (prompt, messages) {
+        (Some(prompt), None) => Ok(prompt),
+        (None, Some(messages)) if !messages.is_empty() => {
+            let turns = messages.iter().map(|it| format!("{}: {}\n", it.role, it.content));
+            Ok(turns.chain(["assistant:".to_string()]).collect())
+        }
+        _ => bail!("expected either `prompt` or `messages`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tokens of each text by the tokenizer of the embedded model, which has few tokens of other scripts than Latin.
+    #[test]
+    fn the_texts_of_this_project_have_their_stated_lengths() {
+        let folder = model_files::ModelFolder::open(model_files::resolve(None).unwrap()).unwrap();
+        let tokenizer = folder.tokenizer().unwrap();
+        let bos = tokenizer.encode("").unwrap().len();
+        let tokens = |kind: &TextKind| match kind.source() {
+            Source::Text(text) => Some((kind.word(), tokenizer.encode(text).unwrap().len() - bos)),
+            _ => None,
+        };
+        let lengths: Vec<(&str, usize)> = TextKind::ALL.iter().filter_map(tokens).collect();
+        let stated = [
+            ("languages", 1698),
+            ("code", 1136),
+            ("dialogue", 687),
+            ("lines", 225),
+            ("repeated", 17),
+            ("unicode", 678),
+            ("whitespace", 23),
+        ];
+        assert_eq!(lengths, stated);
+    }
+
+    #[test]
+    fn a_file_has_a_prompt_on_each_line_or_in_each_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            PromptFile::read(&path).map(|it| it.texts.to_vec()).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(read("a.txt", "one\n\n{\"two\": 2}\n").unwrap(), ["one", "{\"two\": 2}"]);
+        let chat = r#"{"messages": [{"role": "user", "content": "Hi"}], "id": 7}"#;
+        let lines = format!("{{\"prompt\": \"a\\nb\"}}\n{chat}\n");
+        assert_eq!(read("a.jsonl", &lines).unwrap(), ["a\nb", "user: Hi\nassistant:"]);
+        assert_eq!(read("b.txt", "\n").unwrap_err(), "it has no prompts");
+        let neither = "line 2: expected either `prompt` or `messages`";
+        assert_eq!(read("b.jsonl", "{\"prompt\": \"a\"}\n{}\n").unwrap_err(), neither);
+    }
+
+    #[test]
+    fn a_word_that_is_no_kind_and_no_path_gets_a_hint() {
+        let error = |word: &str| word.parse::<Text>().unwrap_err();
+        assert_eq!(error("randm"), "no kind of text and no file; did you mean `random`?");
+        assert!(error("./absent.txt").contains("No such file"));
+        assert_eq!("code".parse(), Ok(Text::Kind(TextKind::Code)));
+    }
+}

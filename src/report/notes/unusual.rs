@@ -1,0 +1,84 @@
+//! Rows of unusual prompts whose requests take much longer than those of the engine's other prompts, with the likely reason.
+
+use crate::analysis::metric::MetricId;
+use crate::plan::{Prompt, Workload};
+use crate::report::rows::{Row, group_by_key};
+use crate::report::run_data::RunData;
+use crate::text::{three_digits, with_commas};
+use stats::median;
+
+/// A request that takes this many times the median of its scenario is slow.
+const SLOW_FACTOR: f64 = 2.0;
+
+/// The times of a row in nanoseconds: a request, its first token, and the next tokens together.
+struct Times {
+    total: f64,
+    first: f64,
+    next: f64,
+    prompt_tokens: f64,
+}
+
+/// A note for each slow row, within the rows of one engine and scenario that have several kinds of text.
+pub fn slow(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
+    let with_times = rows.iter().filter_map(|(case, row)| {
+        let workload = &data.plan.cases[*case].workload;
+        Some((
+            (row.engine.label.clone(), row.case.scenario.clone()),
+            (row, workload, Times::of(row, workload)?),
+        ))
+    });
+    let groups = group_by_key(with_times);
+    groups.iter().flat_map(|(_, rows)| slow_of(rows)).collect()
+}
+
+fn slow_of(rows: &[(&Row, &Workload, Times)]) -> Vec<String> {
+    let kinds = rows.iter().filter(|(_, workload, _)| !workload.shape.text.is_natural()).count();
+    let middle = |of: fn(&Times) -> f64| median(&rows.iter().map(|(.., it)| of(it)).collect::<Vec<_>>());
+    let usual = || {
+        Some(Times {
+            total: middle(|it| it.total)?,
+            first: middle(|it| it.first)?,
+            next: middle(|it| it.next)?,
+            prompt_tokens: middle(|it| it.prompt_tokens)?,
+        })
+    };
+    let Some(usual) = usual().filter(|_| kinds > 2) else { return Vec::new() };
+    let slow = rows.iter().filter(|(.., it)| it.total > SLOW_FACTOR * usual.total);
+    let note = |(row, _, times): &(&Row, &Workload, Times)| {
+        let (factor, why) = (three_digits(times.total / usual.total), times.reason(&usual));
+        format!(
+            "`{}` `{}`: a request takes {factor} times the median of the scenario; likely reason: {why}",
+            row.engine.label, row.case.label
+        )
+    };
+    slow.map(note).collect()
+}
+
+impl Times {
+    fn of(row: &Row, workload: &Workload) -> Option<Self> {
+        let estimate = |id| row.summary(id).map(|it| it.estimate);
+        let (total, first) = (estimate(MetricId::TOTAL)?, estimate(MetricId::FIRST_TOKEN)?);
+        let Prompt::Tokens(tokens) = workload.prompt else { return None };
+        let next = estimate(MetricId::INTER_TOKEN).unwrap_or(0.0) * f64::from(workload.max_new_tokens - 1);
+        (row.failure.is_none()).then_some(Self { total, first, next, prompt_tokens: f64::from(tokens) })
+    }
+
+    fn reason(&self, usual: &Self) -> String {
+        let (first, next) = (self.first - usual.first, self.next - usual.next);
+        let tokens = with_commas(self.prompt_tokens);
+        let share = three_digits(100.0 * self.first / self.total);
+        let is_long = self.prompt_tokens > SLOW_FACTOR * usual.prompt_tokens;
+        let other = self.total - usual.total - first - next;
+        match (first.max(next) > other, first > next, is_long) {
+            (false, ..) => {
+                "time outside the tokens, such as the tokeniser or the transfer of the request".into()
+            }
+            (_, true, true) => format!("a long prefill: {tokens} prompt tokens, {share} % of the time"),
+            (_, true, false) => {
+                format!("a slow first token, {share} % of the time, by a prompt of usual length")
+            }
+            (_, false, true) => format!("slow decode steps after {tokens} prompt tokens"),
+            (_, false, false) => "slow decode steps".into(),
+        }
+    }
+}

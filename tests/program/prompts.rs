@@ -1,0 +1,116 @@
+//! The texts of prompts: unusual ones, kinds of text, and the prompts of a user's file.
+
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::run::{Run, Verifier, run_selected};
+use crate::support::{Scratch, finish};
+
+/// One block of two rounds, without warm-up.
+const SHORT: &[&str] = &["--blocks", "1", "--iterations", "2", "--warmup", "0", "--json", "-"];
+
+fn cases<'a>(run: &'a Run, engine: &str) -> Vec<&'a Value> {
+    let cases = run.report["cases"].as_array().unwrap().iter();
+    cases.filter(|case| case["engine"]["label"] == engine || case["engine"] == engine).collect()
+}
+
+/// The failure of each case of an engine that has one: the case and the kind.
+fn failures(run: &Run, engine: &str) -> Vec<(String, String)> {
+    let failed = cases(run, engine).into_iter().filter(|case| !case["failure"].is_null());
+    let text = |value: &Value| value.as_str().unwrap().to_string();
+    failed.map(|case| (text(&case["case"]), text(&case["failure"]["kind"]))).collect()
+}
+
+fn prompt_tokens(run: &Run, engine: &str) -> Vec<u64> {
+    let samples = run.record.samples_of(engine).into_iter();
+    samples.map(|it| it["iteration"]["sequences"][0]["prompt_tokens"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn an_engine_must_refuse_an_empty_prompt_and_one_beyond_the_context() {
+    let strict = ("strict", "--context-tokens 2048");
+    // This engine reports the context of the model, and accepts more.
+    let lax = ("lax", r#"--context-tokens 4096 --loaded '{"context_tokens":2048}'"#);
+    let run = run_selected(&[strict, lax], Verifier::None, &[&["-s", "edge"], SHORT].concat());
+    let refused = |case: &str| (format!("edge {case}"), "refused".to_string());
+    assert_eq!(failures(&run, "strict"), [refused("empty"), refused("beyond")]);
+    let wrong = ("edge beyond".to_string(), "wrong_output".to_string());
+    assert_eq!(failures(&run, "lax"), [refused("empty"), wrong]);
+    let lengths = [1, 1, 2032, 2032, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128];
+    assert_eq!(prompt_tokens(&run, "strict"), lengths);
+    // A refusal is no failure.
+    assert_eq!(run.outcome.code, Some(4));
+    let alone = run_selected(&[strict], Verifier::None, &[&["-s", "edge"], SHORT].concat());
+    assert_eq!(alone.outcome.code, Some(0), "{:?}", alone.outcome);
+}
+
+#[test]
+fn each_kind_of_text_is_a_row_and_random_ids_need_an_engine_that_takes_ids() {
+    let reader = ("reader", r#"--capabilities '{"prompt_ids":false}'"#);
+    let kinds = ["-s", "prefill", "--prompt-tokens", "64", "--prompts", "natural,random,code"];
+    let run = run_selected(&[("ids", ""), reader], Verifier::None, &[&kinds[..], SHORT].concat());
+    let labels: Vec<&Value> = cases(&run, "ids").into_iter().map(|case| &case["case"]).collect();
+    assert_eq!(labels, ["prefill", "prefill random", "prefill code"]);
+    assert_eq!(prompt_tokens(&run, "ids"), [64; 6]);
+    assert_eq!(failures(&run, "ids"), []);
+    assert_eq!(failures(&run, "reader"), [("prefill random".into(), "unsupported".into())]);
+}
+
+#[test]
+fn requests_take_the_prompts_of_a_file_in_turn_and_a_record_repeats_them() {
+    let scratch = Scratch::new();
+    let file = scratch.join("chats.jsonl");
+    let chat = r#"{"messages": [{"role": "user", "content": "Where is the old mill by the river?"}]}"#;
+    std::fs::write(&file, format!("{{\"prompt\": \"Hello\"}}\n{chat}\n")).unwrap();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "decode", "--new-tokens", "4", "--prompts"]);
+    let options = ["--blocks", "1", "--iterations", "3", "--warmup", "0", "--json", "-", "--results"];
+    let first = finish(command.arg(&file).args(options).arg(scratch.results())).exits_with(0);
+    first.assert_stderr(&["warning: requests take the 2 prompts of"]);
+    assert_eq!(first.json()["cases"][0]["case"], "decode chats.jsonl");
+    let record = Record::only_one_in(&scratch.results());
+    let lengths = |record: &Record| -> Vec<u64> {
+        let samples = record.samples_of("one").into_iter();
+        samples.map(|it| it["iteration"]["sequences"][0]["prompt_tokens"].as_u64().unwrap()).collect()
+    };
+    let [short, long, again] = lengths(&record)[..] else { panic!("{record:?}") };
+    assert!(short < long && short == again, "{short} {long} {again}");
+    assert!(!format!("{:?}", record.header()).contains("old mill"), "the record has the texts");
+    let path = &crate::support::record::files(&scratch.results())[0];
+    let mut command = scratch.orchestrate();
+    command.args(["run", "--like"]).arg(path).args(["--json", "-", "--results"]).arg(scratch.join("again"));
+    finish(&mut command).exits_with(0);
+    assert_eq!(lengths(&Record::only_one_in(&scratch.join("again"))), [short, long, again]);
+}
+
+#[test]
+fn a_text_that_is_no_kind_and_no_file_of_prompts_is_refused() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("bad.jsonl"), "{\"text\": 1}\n").unwrap();
+    for (text, expected) in [
+        ("randm", "no kind of text and no file; did you mean `random`?"),
+        ("./absent.txt", "No such file"),
+        ("bad.jsonl", "line 1: expected either `prompt` or `messages`"),
+    ] {
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "decode", "--prompts", text]);
+        let outcome = finish(command.current_dir(scratch.join("."))).exits_with(2);
+        let stderr = crate::support::without_line_breaks(&outcome.stderr);
+        assert!(stderr.contains(expected), "{text}: {stderr}");
+    }
+}
+
+#[test]
+fn a_cold_start_shows_the_first_request_of_the_launch_beside_a_warm_one() {
+    let slow_first = ("slow", "--per-token-ns 1000");
+    let options = ["-s", "cold", "--blocks", "2", "--json", "-"];
+    let run = run_selected(&[slow_first], Verifier::None, &options);
+    let case = cases(&run, "slow").into_iter().find(|case| case["case"] == "cold-start").unwrap();
+    let metrics: Vec<&Value> = case["metrics"].as_array().unwrap().iter().map(|it| &it["metric"]).collect();
+    for name in ["first_run", "warm_run", "warm_up_gain"] {
+        assert!(metrics.contains(&&name.into()), "{name}: {metrics:?}");
+    }
+    // The first request of each launch is that of `load`, which is of the same kind.
+    let first: Vec<&Value> = run.record.samples_of("slow");
+    assert_eq!(first[0]["case"], 1, "{first:?}");
+}
