@@ -35,7 +35,10 @@ pub fn unsteady_engine(scratch: &Scratch, name: &str, per_token_ns: &[u32]) -> P
 
 pub fn command(scratch: &Scratch, engine: &Path, words: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
-    command.args(RUN).arg("-e").arg(engine).args(words);
+    // A prompt of the user has no depth.
+    let has_prompt = words.contains(&"--prompt");
+    let run = RUN.iter().filter(|word| !has_prompt || !["--depth", "0"].contains(*word));
+    command.args(run).arg("-e").arg(engine).args(words);
     command.arg("--results").arg(scratch.results()).current_dir(&scratch.path);
     command
 }

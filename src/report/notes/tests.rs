@@ -253,7 +253,8 @@ fn an_unknown_metric_is_a_note_and_the_known_metrics_are_shown() {
 
 #[test]
 fn a_slow_row_of_an_unusual_prompt_is_a_note_with_the_likely_reason() {
-    let mut selection = selection(&["patient-original"], &["edge"]);
+    let scenarios = crate::plan::scenario::named("edge").unwrap();
+    let mut selection = crate::plan::Selection { scenarios, ..selection(&["patient-original"]) };
     selection.models[0].context_tokens = Some(2048);
     let words = ["short", "lines", "repeated", "unicode", "long"];
     selection.axes.prompts = words.iter().map(|word| word.parse().unwrap()).collect();

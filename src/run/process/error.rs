@@ -58,8 +58,8 @@ pub enum Cause {
     Unsupported(String),
     /// The engine answered `failed`, or this program found that the engine cannot do the work.
     Reported(Failed),
-    /// The engine refused a request that it must refuse.
-    Refused(Failed),
+    /// The engine refused a request that it must refuse: its kind of `failed` and its message.
+    Refused(String),
 }
 
 impl LaunchError {
@@ -153,9 +153,10 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start { message, .. } | Self::Protocol(message) | Self::WrongOutput(message) => {
-                f.write_str(message)
-            }
+            Self::Start { message, .. }
+            | Self::Protocol(message)
+            | Self::WrongOutput(message)
+            | Self::Refused(message) => f.write_str(message),
             Self::Unsupported(message) => f.write_str(&split_hints(message).0),
             Self::ExitedAfterFailed(status) => write!(f, "ended with {status} after `failed`"),
             Self::Exited(status) => write!(f, "ended with {status} before it answered"),
@@ -174,7 +175,6 @@ impl fmt::Display for Cause {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }
             Self::Reported(failed) => f.write_str(&failed.message),
-            Self::Refused(failed) => write!(f, "as it must (`{}`): {}", failed.kind.as_str(), failed.message),
         }
     }
 }
