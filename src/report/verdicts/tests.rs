@@ -213,7 +213,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
         }
     }
     let text = rendered(&record, "table", 300);
-    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft --prompt-tokens 16,128,512 --threads 2`\n";
+    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint:\n  `orchestrate calibrate -e beacon -s ttft --prompt-tokens 16,128,512 --threads 2`\n";
     assert!(text.contains(expected), "{text}");
 }
 
