@@ -234,7 +234,19 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
         let mut command = with_user_setup(scratch.orchestrate());
         command.env("ORCHESTRATE_HOME", &home).current_dir(root());
         command.arg("-m").arg(&path).arg("--results").arg(&results);
-        command.args(["-s", "ttft", "--no-setup", "--blocks", "1", "--iterations", "2", "--threads", "1"]);
+        command.args([
+            "-s",
+            "ttft",
+            "--prompt-tokens",
+            "16,128,512",
+            "--no-setup",
+            "--blocks",
+            "1",
+            "--iterations",
+            "2",
+            "--threads",
+            "1",
+        ]);
         command.args(engines.iter().flat_map(|engine| ["-e", &engine.name]));
         let outcome = finish(&mut command).exits_with(0);
         let record = Record::only_one_in(&results);

@@ -374,7 +374,16 @@ fn a_dry_run_prints_the_plan_and_starts_nothing() {
 fn the_overhead_is_measured_before_the_blocks_and_reported() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(fake_engine()).args(["--scenario", "ttft", "--blocks", "1", "--iterations", "1"]);
+    command.arg("-e").arg(fake_engine()).args([
+        "--scenario",
+        "ttft",
+        "--prompt-tokens",
+        "16,128,512",
+        "--blocks",
+        "1",
+        "--iterations",
+        "1",
+    ]);
     let outcome =
         finish(command.args(["--warmup", "1", "--full", "--results"]).arg(scratch.results())).exits_with(0);
     outcome.assert_stdout(&["\noverhead of orchestrate: "]);

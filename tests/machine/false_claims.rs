@@ -181,7 +181,7 @@ fn an_engine_that_reports_one_thread_and_uses_more_is_named() {
 
 #[test]
 fn an_engine_that_serves_from_a_prefix_cache_is_named() {
-    let options = &["--scenario", "prefill", "--iterations", "2", "--warmup", "4"];
+    let options = &["--scenario", "prefill", "--prompt-tokens", "1024", "--iterations", "2", "--warmup", "4"];
     let settings = "--first-token-ns 60000000";
     let cached = format!("{settings} --fault repeats_at_once");
     let trial = Trial::run(&[("cached", &cached), ("computed", settings)], options);
