@@ -63,7 +63,6 @@ pub fn check(
         // The first model stands for all, if none holds a request of the scenario.
         let by_models: Option<Vec<_>> = limits.iter().map(refused_by).collect();
         let Some(of_scenario) = by_models.and_then(|it| it.into_iter().next()) else {
-            // A first request has tokens of its own, so it says nothing about the lengths that the user set.
             one_fits |= !(sets_tokens && scenario.kind == Kind::Launch);
             continue;
         };

@@ -12,12 +12,11 @@ use super::launches::Launches;
 use super::request::Requests;
 use super::schedule::{LONGER, budget_text};
 use super::time_budget::TimeBudget;
-use crate::engines::manifest;
+use crate::engines::registry::{Registry, set_up_command};
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
 use crate::run::verify::verify_scores;
-use crate::shell::this_program;
 use crate::text::{three_digits, with_commas};
 
 /// The time limit of a request that is made even if little time remains, unless the run's budget ends earlier.
@@ -47,9 +46,15 @@ impl OutputChecks<'_, '_> {
     /// Records that no verifier can check a model's outputs. The hint is the command that sets up the default verifier, or
     /// `--verifier` if the user chose another one.
     pub fn add_missing_verifier(&mut self, model: &Model, reason: &str) -> Result<()> {
-        let set_up_command = manifest::embedded().ok().and_then(|all| {
-            let verifier = all.iter().find(|it| it.manifest.reference);
-            verifier.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
+        let set_up_command = Registry::open().ok().and_then(|registry| {
+            let verifier = registry.named(registry.reference()?)?;
+            let command = set_up_command(verifier.own_program());
+            // Without a checkout, nothing can be built here.
+            Some(if registry.root.is_some() {
+                command
+            } else {
+                format!("{command} (in a checkout of the source)")
+            })
         });
         let hint = set_up_command.filter(|_| self.plan.verification == Verification::Usual);
         let hint = hint.unwrap_or_else(|| "--verifier ENGINE".into());

@@ -144,8 +144,7 @@ const PURE: &[&str] = &[
     "machine/used_gpus",
 ];
 /// Files in PURE modules that read or write files; `plan/mod.rs` and `record/mod.rs` have the reasons.
-const IMPURE_EXCEPTIONS: &[&str] =
-    &["plan/models.rs", "plan/prompts.rs", "plan/texts.rs", "record/file.rs"];
+const IMPURE_EXCEPTIONS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "plan/texts.rs", "record/file.rs"];
 /// Paths of code that may use a clock, a process, a thread or a file.
 const IMPURE: &[&str] = &[
     "tokio",
