@@ -220,7 +220,8 @@ fn an_engine_that_exits_in_one_case_is_started_again_for_the_next() {
     let scratch = Scratch::new();
     let engine = scratch.script("brittle", BRITTLE);
     let mut command = scratch.orchestrate();
-    command.args(["-s", "prefill,decode", "--blocks", "1", "--iterations", "2", "--new-tokens", "1"]);
+    let cases = ["-s", "decode", "--depth", "992,0", "--new-tokens", "1"];
+    command.args(cases).args(["--blocks", "1", "--iterations", "2"]);
     finish(command.arg("-e").arg(engine).arg("--results").arg(scratch.results())).exits_with(4);
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.failure_of("brittle")["kind"], "out_of_memory");
