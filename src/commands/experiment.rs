@@ -179,7 +179,7 @@ impl<'a> ReadyRun<'a> {
         let mut listener = |event: Event, record: &RunRecord| progress.event_of_run(event, record);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let interrupted = interrupts.count.clone();
-        let settings = Settings { keeper: Some(keeper.pid()), ..settings(arguments) };
+        let settings = Settings { keeper: Some(keeper.handle()), ..settings(arguments) };
         let run = run::run(&mut recorder, &mut listener, settings, interrupted);
         let end = runtime.block_on(run_until_interrupted(run, &interrupts));
         // After this time a thread that still blocks is abandoned; its result is not needed.

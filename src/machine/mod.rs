@@ -26,6 +26,7 @@ pub use device::{CPU, Device};
 pub use gpu::Gpu;
 pub use processes::{
     Mark, ProcessFamily, command_line, descendants_of, is_kernel_thread, is_stopped, processes,
+    reap_ended_children,
 };
 pub use quiet::{PlannedEngine, QuietCheck};
 pub use used_gpus::gpus_of;

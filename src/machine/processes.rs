@@ -104,34 +104,18 @@ impl Mark {
         limit.is_some_and(|limit| limit & self.mask == self.limit)
     }
 
-    /// Runs `work` while this process has the marked limit. A process that `work` starts has the limit from its beginning. If
-    /// limits cannot be set, only the environment has the mark.
-    #[cfg(target_os = "linux")]
-    pub fn while_inherited<T>(&self, work: impl FnOnce() -> T) -> T {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let own = getrlimit(Resource::Locks);
-        let marked = Rlimit { current: Some(self.limit), maximum: own.maximum };
-        let is_set = setrlimit(Resource::Locks, marked).is_ok();
-        let result = work();
-        if is_set {
-            // Raising the limit to its earlier value is always allowed.
-            let _ = setrlimit(Resource::Locks, own);
-        }
-        result
+    /// The soft limit of file locks that marks a process.
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
+}
 
-    #[cfg(not(target_os = "linux"))]
-    pub fn while_inherited<T>(&self, work: impl FnOnce() -> T) -> T {
-        work()
-    }
-
-    /// Removes ended processes with this mark from the process table. This process adopted them, so nothing else waits for them.
-    /// Only `except` has a handle that waits for it.
-    pub fn reap_adopted(&self, except: u32) {
-        let ended = children(std::process::id()).into_iter().filter(|&pid| pid != except);
-        for pid in ended.filter(|&pid| self.is_in_limits(pid) && !is_living(pid)) {
-            let _ = waitpid(Pid::from_raw(pid as i32), WaitOptions::NOHANG);
-        }
+/// Removes the ended children of this process from the process table, except those for which something else waits.
+pub fn reap_ended_children(is_waited_for: impl Fn(u32) -> bool) {
+    let ended =
+        children(std::process::id()).into_iter().filter(|&pid| !is_waited_for(pid) && !is_living(pid));
+    for pid in ended {
+        let _ = waitpid(Pid::from_raw(pid as i32), WaitOptions::NOHANG);
     }
 }
 

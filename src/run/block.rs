@@ -188,8 +188,6 @@ impl<'a> Blocks<'_, 'a> {
             let configuration = group.slots[slot].configuration;
             self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
         }
-        // The launch cases are measured, so this cannot delay them.
-        group.enter_cgroup(slot).await;
         Ok(())
     }
 
@@ -249,7 +247,6 @@ impl<'a> Blocks<'_, 'a> {
             if group.slots[slot].launched.is_none() {
                 // The engine ended in an earlier case. This case gets a new launch.
                 self.launch_slot(group, slot, block).await?;
-                group.enter_cgroup(slot).await;
             }
             group.resume_only(slot).await;
             let Some(launched) =

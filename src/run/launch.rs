@@ -16,7 +16,8 @@ use crate::machine::memory::{self, MemoryReadings};
 use crate::plan::Configuration;
 use crate::record::{Entry, HeldMemory, Launch, RequestKind, WarmUp};
 use crate::run::process::{
-    Answer, Cause, Conversation, Deadlines, EngineFailure, LaunchError, Launching, PassedVariables, Stage,
+    Answer, Cause, Conversation, Deadlines, EngineFailure, KeeperHandle, LaunchError, Launching,
+    PassedVariables, Stage,
 };
 use crate::run::verify::Expected;
 
@@ -30,8 +31,9 @@ pub struct Settings {
     pub debug: bool,
     /// The user's environment variables that engines get beside the usual ones.
     pub passed: PassedVariables,
-    /// The process id of the keeper. Without a keeper, the end of a run does not end this program's descendants.
-    pub keeper: Option<u32>,
+    /// The keeper, which starts the engines. Without a keeper, this program starts them, and the end of a run does not end its
+    /// descendants.
+    pub keeper: Option<KeeperHandle>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,6 +260,7 @@ pub fn launching(
         launch: format!("{run}/{process_number}"),
         debug: settings.debug,
         passed: settings.passed.clone(),
+        keeper: settings.keeper.clone(),
     }
 }
 

@@ -134,17 +134,13 @@ impl<'a> Launches<'a> {
         limit: Option<Duration>,
     ) -> Result<Option<Launched>, LaunchError> {
         let launch = self.launch(journal, index, Purpose::OutputCheck);
-        let launched = match limit {
-            None => launch.await.map(Some)?,
+        match limit {
+            None => launch.await.map(Some),
             Some(limit) => match tokio::time::timeout(limit, launch).await {
-                Ok(launched) => Some(launched?),
-                Err(_) => None,
+                Ok(launched) => launched.map(Some),
+                Err(_) => Ok(None),
             },
-        };
-        if let Some(launched) = &launched {
-            launched.conversation.process.enter_cgroup().await;
         }
-        Ok(launched)
     }
 
     /// Launches an engine on another model or in another dtype. The launch is not recorded, because it says nothing about the

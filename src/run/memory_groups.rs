@@ -113,13 +113,6 @@ impl MemoryGroup {
         Self { slots: configurations.iter().map(slot).collect() }
     }
 
-    /// Moves the engine of a slot into a cgroup of its own.
-    pub async fn enter_cgroup(&self, slot: usize) {
-        if let Some(launched) = &self.slots[slot].launched {
-            launched.conversation.process.enter_cgroup().await;
-        }
-    }
-
     /// Resumes the engine of one slot and pauses all others. Returns whether the resumed engine was paused.
     pub async fn resume_only(&mut self, at: usize) -> bool {
         for (other, slot) in self.slots.iter_mut().enumerate() {

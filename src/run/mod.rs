@@ -66,7 +66,7 @@ pub async fn run(
     settings: Settings,
     mut interrupted: watch::Receiver<u32>,
 ) -> Result<End> {
-    let (started, keeper) = (Instant::now(), settings.keeper);
+    let (started, keeper) = (Instant::now(), settings.keeper.as_ref().map(|it| it.pid));
     let plan = &recorder.record.header.plan.clone();
     let mut journal = Journal::new(recorder, listener);
     let mut schedule = Schedule::of(plan);

@@ -136,6 +136,100 @@ fn a_daemon_with_an_emptied_environment_ends_with_a_killed_orchestrator() {
     }
 }
 
+/// The text of an engine that starts a daemon before anything else: after two forks, in its own session, without environment and
+/// without the marked limit. It writes the daemon's process id into the file `daemon`.
+fn escaping_daemon(daemon: &Path) -> String {
+    format!(
+        "(setsid env -i prlimit --locks=unlimited sleep 1000 >/dev/null 2>&1 & echo $! > '{0}')\n\
+         until grep -q sleep /proc/$(cat '{0}')/comm; do :; done",
+        daemon.display()
+    )
+}
+
+#[test]
+fn a_daemon_without_any_mark_ends_with_a_killed_orchestrator() {
+    for version in CGROUPS {
+        let scratch = Scratch::new();
+        let daemon = scratch.join("daemon");
+        let text = format!("{}\necho 'fake: daemon started' >&2\nexec cat", escaping_daemon(&daemon));
+        let engine = scratch.script("escapes", &text);
+        let mut command = one_block(&scratch, &engine);
+        let mut running = Running::start(command.env("ORCHESTRATE_CGROUPS", version));
+        running.wait_for("fake: daemon started");
+        running.signal(Signal::KILL);
+        running.finish();
+        let daemon = process_in(&std::fs::read_to_string(&daemon).unwrap());
+        wait_until(&format!("the daemon has ended (cgroups {version})"), || !runs(daemon));
+        scratch.wait_until_no_processes_left();
+        wait_until("the working folders are removed", || files_in(&folder_of_work(&scratch)).is_empty());
+    }
+}
+
+#[test]
+fn an_orchestrator_that_is_killed_while_it_starts_an_engine_leaves_nothing() {
+    for version in CGROUPS {
+        let scratch = Scratch::new();
+        let daemon = scratch.join("daemon");
+        let engine = scratch.script("escapes", &format!("{}\nexec cat", escaping_daemon(&daemon)));
+        let mut command = one_block(&scratch, &engine);
+        let running = Running::start(command.env("ORCHESTRATE_CGROUPS", version));
+        // The working folder of a launch is made just before its process is started.
+        wait_until("a launch begins", || !files_in(&folder_of_work(&scratch)).is_empty());
+        running.signal(Signal::KILL);
+        running.finish();
+        scratch.wait_until_no_processes_left();
+        let started = std::fs::read_to_string(&daemon).unwrap_or_default();
+        assert!(started.is_empty() || !runs(process_in(&started)), "cgroups {version}");
+        assert_eq!(files_in(&folder_of_work(&scratch)), [""; 0], "cgroups {version}");
+    }
+}
+
+#[test]
+fn an_engine_is_in_its_cgroup_from_its_first_instruction() {
+    for (version, parent, line) in [
+        ("2", "/sys/fs/cgroup/unified", "0::"),
+        ("2", "/sys/fs/cgroup", "0::"),
+        ("1", "/sys/fs/cgroup/freezer", ":freezer:"),
+    ] {
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let Some((_, path)) = own.lines().find_map(|it| it.split_once(line)) else { continue };
+        let folder = Path::new(parent).join(path.trim_start_matches('/'));
+        let may_make_cgroup = folder.join("cgroup.procs").exists()
+            && tempfile::Builder::new().prefix("orchestrate-test").tempdir_in(&folder).is_ok();
+        if !may_make_cgroup {
+            continue;
+        }
+        let scratch = Scratch::new();
+        let log = scratch.join("log");
+        let text = format!(
+            "grep '{line}' /proc/$$/cgroup >> '{}'\nexec '{}'",
+            log.display(),
+            fake_engine().display()
+        );
+        let mut command = one_block(&scratch, &scratch.script("logs", &text));
+        finish(command.env("ORCHESTRATE_CGROUPS", version)).exits_with(0);
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(
+            !log.is_empty() && log.lines().all(|it| it.contains("/orchestrate-")),
+            "cgroups {version}: {log}"
+        );
+    }
+}
+
+#[test]
+fn an_engine_that_kills_the_keeper_has_a_row_and_leaves_no_process() {
+    let scratch = Scratch::new();
+    let daemon = scratch.join("daemon");
+    let engine =
+        scratch.script("kills", &format!("{}\nkill -KILL $PPID\nexec sleep 1000", escaping_daemon(&daemon)));
+    let outcome = finish(&mut one_block(&scratch, &engine)).exits_with(4);
+    let record = Record::only_one_in(&scratch.results());
+    let message = record.failure_of("kills")["message"].as_str().unwrap().to_string();
+    assert!(message.contains("keeper"), "{message} {outcome:?}");
+    let daemon = process_in(&std::fs::read_to_string(&daemon).unwrap());
+    assert!(!runs(daemon), "{outcome:?}");
+}
+
 #[test]
 fn a_daemon_is_paused_while_another_engine_is_measured() {
     let scratch = Scratch::new();

@@ -77,15 +77,15 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         output::print_error(&why);
         return Ok(FAILED_CASES);
     }
+    let run_id = new_id();
+    // The keeper ends every process that this program leaves behind.
+    let keeper = Keeper::start(&run_id)?;
     let settings = Settings {
         deadlines: Deadlines::with_timeout(arguments.timeout),
         debug: arguments.debug,
         passed: arguments.pass_env.variables(),
-        keeper: None,
+        keeper: Some(keeper.handle()),
     };
-    let run_id = new_id();
-    // The keeper ends every process that this program leaves behind.
-    let _keeper = Keeper::start(&run_id)?;
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print(page::head(&label, &configuration.command, &model))?;
     let mut subject = Subject::new(configuration, run_id, settings)?;

@@ -1,14 +1,14 @@
 //! One process of an engine. It has its own process group, its lines get time stamps when their bytes arrive, and it is always
 //! ended.
 //!
-//! Only this module spawns engines. It does not parse their lines.
+//! Only `spawn` starts processes. This module does not parse their lines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{ErrorKind, PipeReader, Read};
-use std::os::unix::process::CommandExt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use super::containment::Containment;
 use super::handles::{Leader, ProcessHandle};
+use super::spawn::{KeeperHandle, Program, Spawned, spawn};
 use super::variables::{PassedVariables, Secrets};
 use crate::machine::{ProcessFamily, is_stopped};
 
@@ -49,6 +50,8 @@ pub struct Launching {
     pub debug: bool,
     /// The user's environment variables that the engine gets beside the usual ones.
     pub passed: PassedVariables,
+    /// The keeper, which starts the process. Without one, a thread of this program starts it.
+    pub keeper: Option<KeeperHandle>,
 }
 
 /// A line on the engine's stdout, with the time at which its last bytes arrived.
@@ -83,7 +86,7 @@ pub struct Process {
     /// No process of this launch runs any more.
     is_ended: bool,
     pub pid: u32,
-    /// Just before the process was started.
+    /// Just before the program began.
     pub started: Instant,
 }
 
@@ -93,22 +96,24 @@ impl Process {
         let (stdout, child_stdout) = std::io::pipe()?;
         let (stderr, child_stderr) = std::io::pipe()?;
         let pipes = [stdout.try_clone()?, stderr.try_clone()?];
-        #[expect(clippy::disallowed_methods, reason = "the one place that spawns engines")]
-        let mut command = Command::new(from_users_folder(program)?);
-        command.env_clear().envs(launching.passed.of_environment());
-        command.args(arguments).envs(launching.variables.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::piped()).stdout(child_stdout).stderr(child_stderr).process_group(0);
+        let (child_stdin, stdin) = std::io::pipe()?;
+        let mut environment: Vec<(OsString, OsString)> = launching.passed.of_environment();
+        environment.extend(launching.variables.iter().map(|(name, value)| (name.into(), value.clone())));
+        let mut program = Program {
+            program: from_users_folder(program)?.into(),
+            arguments: arguments.to_vec(),
+            environment,
+            ..Program::default()
+        };
         let mut containment = Containment::new(&launching.run, &launching.launch)?;
-        let started = Instant::now();
-        let spawned = containment.spawn(&mut command);
+        containment.contain(&mut program);
+        let streams = [child_stdin.into(), child_stdout.into(), child_stderr.into()];
+        let spawned = spawn(launching.keeper.as_ref(), &program, streams);
         if spawned.is_err() {
-            containment.end(0);
+            containment.end();
         }
-        let mut child = spawned?;
-        let stdin = child.stdin.take();
-        let leader = Leader::new(child);
-        // The command holds the other ends of the pipes. While these ends are open, the engine's streams never end.
-        drop(command);
+        let Spawned { pid, started, connection } = spawned?;
+        let leader = Leader::new(pid, connection)?;
         let (sender, lines) = mpsc::channel(MAX_UNREAD_LINES);
         let stored_lines = Arc::new(Mutex::new(VecDeque::new()));
         let (last_lines, label, debug) =
@@ -122,8 +127,8 @@ impl Process {
             drop(open);
         });
         Ok(Self {
-            pid: leader.pid,
-            stdin: stdin.map(ChildStdin::from_std).transpose()?,
+            pid,
+            stdin: Some(ChildStdin::from_std(OwnedFd::from(stdin).into())?),
             leader,
             lines,
             stderr: stored_lines,
@@ -212,8 +217,15 @@ impl Process {
     /// The processes to pause. Unlike `all`, this does not search the whole machine each time. The search has its own thread,
     /// because a process that is stuck in the kernel blocks the search.
     async fn family(&self) -> Option<Vec<u32>> {
-        let (family, first) = (Arc::clone(&self.family), self.pid);
-        let search = move || family.lock().ok().map(|mut family| family.processes(first));
+        let (family, containment, first) =
+            (Arc::clone(&self.family), Arc::clone(&self.containment), self.pid);
+        let search = move || {
+            let mut pids = family.lock().ok()?.processes(first);
+            pids.extend(containment.lock().ok()?.processes_in_cgroups());
+            pids.sort_unstable();
+            pids.dedup();
+            Some(pids)
+        };
         tokio::task::spawn_blocking(search).await.ok()?
     }
 
@@ -247,6 +259,11 @@ impl Process {
         status
     }
 
+    /// The end of the keeper has hidden whether the process runs.
+    pub fn is_lost(&self) -> bool {
+        self.leader.is_lost()
+    }
+
     pub fn stderr(&self) -> Vec<String> {
         self.stderr.lock().map(|lines| lines.iter().cloned().collect()).unwrap_or_default()
     }
@@ -271,23 +288,11 @@ impl Process {
         }
         // This ends the processes left in the group, with or without the mark.
         self.leader.end_group();
-        let (containment, leader) = (Arc::clone(&self.containment), self.pid);
-        let end = move || containment.lock().map(|mut it| it.end(leader)).unwrap_or_default();
+        let containment = Arc::clone(&self.containment);
+        let end = move || containment.lock().map(|mut it| it.end()).unwrap_or_default();
         let left = tokio::task::spawn_blocking(end).await;
         self.is_ended = left.is_ok();
         left.unwrap_or_default()
-    }
-
-    /// Moves the launch into a cgroup of its own, which new processes inherit. Until then, its mark finds its processes.
-    pub async fn enter_cgroup(&self) {
-        let containment = Arc::clone(&self.containment);
-        let enter = move || {
-            if let Ok(mut containment) = containment.lock() {
-                containment.enter_cgroup();
-            }
-        };
-        // Without a cgroup the mark must suffice.
-        let _ = tokio::task::spawn_blocking(enter).await;
     }
 
     async fn has_ended(&mut self, grace: Duration) -> bool {
@@ -329,7 +334,7 @@ impl Drop for Process {
         if !self.is_ended
             && let Ok(mut containment) = self.containment.lock()
         {
-            containment.end(self.pid);
+            containment.end();
         }
     }
 }

@@ -1,21 +1,21 @@
 //! The containment of one launch: how all of its processes are found and ended, and how its working folder is removed.
 //!
 //! - Its processes are found by the launch's mark, which they inherit from their beginning.
-//! - Where this user may make a cgroup, `enter_cgroup` moves them into one. Version 2 (from Linux 5.14) ends all of them at once,
-//!   even if they start others without end.
-//! - This process adopts processes whose parent has ended, so they stay among its descendants.
+//! - Where this user may make a cgroup, they are in one from their beginning. Version 2 (from Linux 5.14) ends all of them at
+//!   once, even if they start others without end.
+//! - The keeper, and then this process, adopt processes whose parent has ended, so they stay among their descendants.
 //! - Its working folder is new, and is removed with all content.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use protocol::environment;
 use rustix::process::Signal;
 
 use super::handles::ProcessHandle;
+use super::spawn::Program;
 use crate::machine::{Mark, ProcessFamily, command_line, descendants_of};
 use crate::shell::{Usage, parse_bytes};
 
@@ -36,8 +36,8 @@ pub struct Containment {
     mark: Mark,
     run: String,
     launch: String,
-    /// The folder of the launch's cgroup, if it is in one.
-    cgroup: Option<PathBuf>,
+    /// The folders of the launch's cgroups, in each hierarchy that allows it. Its processes are in the first one that admits them.
+    cgroups: Vec<PathBuf>,
     /// The working folder of the launch.
     pub folder: PathBuf,
 }
@@ -48,35 +48,23 @@ impl Containment {
         let folder = folder_of_run(run).join(name_in_run(launch));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let mark = Mark::of_launch(environment::LAUNCH, run, launch);
-        Ok(Self { mark, run: run.into(), launch: launch.into(), cgroup: None, folder })
+        Ok(Self { mark, run: run.into(), launch: launch.into(), cgroups: Vec::new(), folder })
     }
 
-    /// Starts the launch's first process.
-    pub fn spawn(&mut self, command: &mut Command) -> std::io::Result<Child> {
-        command.env(environment::RUN, &self.run).env(environment::LAUNCH, &self.launch);
-        command.current_dir(&self.folder);
-        // Unit tests have no run. Their launches are in one process, and must not mark the children of other tests.
-        let child = match self.run.is_empty() {
-            true => command.spawn()?,
-            false => self.mark.while_inherited(|| command.spawn())?,
-        };
-        Ok(child)
-    }
-
-    /// Moves the launch's processes into a cgroup of its own, in the first hierarchy that allows it. The kernel takes
-    /// milliseconds for it, and starts no thread of any process meanwhile, so this must not run while something is timed.
-    pub fn enter_cgroup(&mut self) {
-        if self.cgroup.is_some() {
+    /// Makes the launch's first process start in this containment.
+    pub fn contain(&mut self, program: &mut Program) {
+        let variables = [(environment::RUN, &self.run), (environment::LAUNCH, &self.launch)];
+        program.environment.extend(variables.map(|(name, value)| (name.into(), value.into())));
+        program.folder = self.folder.clone().into();
+        // Unit tests have no run.
+        if self.run.is_empty() {
             return;
         }
+        program.locks_limit = Some(self.mark.limit());
         let name = name_in_run(&self.launch);
-        let mut folders = cgroups_of_run(&self.run).into_iter().map(|parent| parent.join(name));
-        self.cgroup = folders.find(|folder| std::fs::create_dir_all(folder).is_ok());
-        let Some(folder) = &self.cgroup else { return };
-        for pid in self.mark.processes() {
-            // A process that has ended by now cannot be moved.
-            let _ = std::fs::write(folder.join("cgroup.procs"), pid.to_string());
-        }
+        let folders = cgroups_of_run(&self.run).into_iter().map(|parent| parent.join(name));
+        self.cgroups = folders.filter(|folder| std::fs::create_dir_all(folder).is_ok()).collect();
+        program.cgroups = self.cgroups.iter().map(|folder| folder.clone().into()).collect();
     }
 
     /// The marked processes and their descendants.
@@ -87,15 +75,19 @@ impl Containment {
     /// Every process of the launch, in any process group, session or environment.
     pub fn processes(&self) -> Vec<u32> {
         let mut all = self.mark.processes();
-        all.extend(self.cgroup.iter().flat_map(|cgroup| processes_in(cgroup)));
+        all.extend(self.processes_in_cgroups());
         all.sort_unstable();
         all.dedup();
         all
     }
 
-    /// Ends every process of the launch and removes its folders. Returns the command lines of the processes. `leader` is the
-    /// launch's first process, for which another thread waits.
-    pub fn end(&mut self, leader: u32) -> Vec<String> {
+    /// The processes of the launch as its cgroups have them.
+    pub fn processes_in_cgroups(&self) -> impl Iterator<Item = u32> {
+        self.cgroups.iter().flat_map(|cgroup| processes_in(cgroup))
+    }
+
+    /// Ends every process of the launch and removes its folders. Returns the command lines of the processes.
+    pub fn end(&mut self) -> Vec<String> {
         let mut ended = BTreeMap::new();
         for _ in 0..MAX_SEARCHES {
             let living = self.processes();
@@ -105,18 +97,12 @@ impl Containment {
             for &pid in &living {
                 ended.entry(pid).or_insert_with(|| command_line(pid));
             }
-            if let Some(cgroup) = &self.cgroup {
-                kill_all_in(cgroup);
-            }
+            self.cgroups.iter().for_each(|cgroup| kill_all_in(cgroup));
             // A process may have ended by now. A process that reuses its number has no mark.
             kill_each(living, |pid| self.mark.is_on(pid));
-            self.mark.reap_adopted(leader);
             std::thread::sleep(SEARCH_INTERVAL);
         }
-        self.mark.reap_adopted(leader);
-        if let Some(cgroup) = self.cgroup.take() {
-            remove_cgroup(&cgroup);
-        }
+        self.cgroups.drain(..).for_each(|cgroup| remove_cgroup(&cgroup));
         let _ = std::fs::remove_dir_all(&self.folder);
         // The folder of the run is removed with its last launch; while it is not empty, this fails.
         let _ = std::fs::remove_dir(folder_of_run(&self.run));
@@ -160,13 +146,18 @@ fn name_in_run(launch: &str) -> &str {
     launch.rsplit('/').next().unwrap_or(launch)
 }
 
-/// Prepares this process for launches: it adopts processes whose parent has ended. Refuses invalid settings.
-pub fn prepare() -> Result<(), Usage> {
+/// From now on this process adopts descendants whose parent has ended.
+pub fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     {
         // Every number switches the adoption on. Without this feature (before Linux 3.4) the marks must suffice.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
+}
+
+/// Prepares this process for launches. Refuses invalid settings.
+pub fn prepare() -> Result<(), Usage> {
+    adopt_orphans();
     CgroupVersions::of_environment()?;
     match std::env::var(FOLDER_LIMIT_VARIABLE) {
         Ok(text) if parse_bytes(&text).is_none() => {
@@ -194,21 +185,23 @@ pub fn end_descendants(keeper: u32) -> Vec<String> {
     ended.into_iter().map(|(pid, command)| format!("`{command}` (process {pid})")).collect()
 }
 
-/// Ends every process of a run, and the processes that they start meanwhile, until `empty_searches` searches in a row find none.
-/// Removes the folders of the run's launches.
+/// Ends every process of a run, the descendants of this process, and the processes that they start meanwhile, until
+/// `empty_searches` searches in a row find none. Removes the folders of the run's launches.
 pub fn end_run(run: &str, empty_searches: u32) {
     let mark = Mark::of_run(environment::RUN, run);
     let cgroups: Vec<PathBuf> = cgroups_of_run(run).into_iter().filter(|folder| folder.is_dir()).collect();
+    let descendants = || descendants_of(std::process::id());
     let mut empty = 0;
     for _ in 0..MAX_SEARCHES + empty_searches {
         let mut living = mark.processes();
+        living.extend(descendants());
         living.extend(cgroups.iter().flat_map(|folder| processes_in(folder)));
         empty = if living.is_empty() { empty + 1 } else { 0 };
         if empty >= empty_searches {
             break;
         }
         cgroups.iter().for_each(|folder| kill_all_in(folder));
-        kill_each(living, |pid| mark.is_on(pid));
+        kill_each(living, |pid| mark.is_on(pid) || descendants().any(|it| it == pid));
         std::thread::sleep(SEARCH_INTERVAL);
     }
     cgroups.iter().for_each(|folder| remove_cgroup(folder));

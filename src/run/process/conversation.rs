@@ -329,6 +329,9 @@ impl Conversation {
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => library::loader_failure(status, &self.process.stderr())
                 .unwrap_or_else(|| Cause::Exited(describe_exit(status))),
+            None if self.process.is_lost() => Cause::Protocol(
+                "the keeper process of this run has ended: an engine or another program ended it".into(),
+            ),
             None => Cause::Protocol("closed its stdout and kept running".into()),
         }
     }

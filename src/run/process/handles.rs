@@ -1,16 +1,18 @@
 //! Signals to exactly the processes that are meant, although the kernel reuses the number of a process that has ended.
 
+use std::net::Shutdown;
 #[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus};
-use std::sync::mpsc;
+use std::process::ExitStatus;
 
+#[cfg(target_os = "linux")]
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group, waitid,
-};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::sync::watch;
+
+use super::spawn::Connection;
 
 /// The process that a launch starts, which leads its own process group. An ended process keeps its number until its parent
 /// reaps it, so the leader stays unreaped until its group has ended. After that no signal is sent to the group.
@@ -18,8 +20,8 @@ use tokio::sync::watch;
 pub struct Leader {
     pub pid: u32,
     state: watch::Receiver<State>,
-    /// The waiting thread reaps the leader once this is dropped.
-    reap_on_drop: Option<mpsc::Sender<()>>,
+    /// The leader is reaped once this is shut down.
+    connection: Option<UnixStream>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,18 +29,21 @@ enum State {
     Runs,
     /// The leader has ended, and its number is still reserved.
     Ended(ExitStatus),
-    /// The exit status is not available: the orchestrator may have been started with SIGCHLD ignored.
+    /// The exit status is not available: the keeper has ended, or was started with SIGCHLD ignored.
     Lost,
 }
 
 impl Leader {
-    /// Watches a child that leads its own process group.
-    pub fn new(child: Child) -> Self {
-        let pid = child.id();
+    /// Watches a process that leads its own process group.
+    pub fn new(pid: u32, mut connection: Connection) -> std::io::Result<Self> {
         let (sender, state) = watch::channel(State::Runs);
-        let (reap_on_drop, allowed_to_reap) = mpsc::channel();
-        std::thread::spawn(move || wait_and_reap(child, &sender, &allowed_to_reap));
-        Self { pid, state, reap_on_drop: Some(reap_on_drop) }
+        let handle = connection.handle()?;
+        std::thread::spawn(move || {
+            let status = connection.status().map(ExitStatus::from_raw);
+            // The receiver may be gone.
+            let _ = sender.send(status.map_or(State::Lost, State::Ended));
+        });
+        Ok(Self { pid, state, connection: Some(handle) })
     }
 
     /// Waits for the end of the leader and gives its exit status. The leader is not reaped.
@@ -58,13 +63,19 @@ impl Leader {
     }
 
     pub fn keeps_its_number(&self) -> bool {
-        self.pid > 1 && self.reap_on_drop.is_some() && *self.state.borrow() != State::Lost
+        self.pid > 1 && self.connection.is_some() && *self.state.borrow() != State::Lost
+    }
+
+    pub fn is_lost(&self) -> bool {
+        *self.state.borrow() == State::Lost
     }
 
     /// Ends the group. After this the group gets no signal, so the leader can be reaped.
     pub fn end_group(&mut self) {
         self.signal_group(Signal::KILL);
-        self.reap_on_drop = None;
+        if let Some(connection) = self.connection.take() {
+            let _ = connection.shutdown(Shutdown::Write);
+        }
     }
 }
 
@@ -73,35 +84,6 @@ impl Drop for Leader {
     fn drop(&mut self) {
         self.end_group();
     }
-}
-
-fn wait_and_reap(mut child: Child, sender: &watch::Sender<State>, allowed_to_reap: &mpsc::Receiver<()>) {
-    let state = exit_status_of(&child).map_or(State::Lost, State::Ended);
-    // The receiver may be gone.
-    let _ = sender.send(state);
-    // Nothing is sent, so this waits until the sender is dropped.
-    let _ = allowed_to_reap.recv();
-    let _ = child.wait();
-}
-
-fn exit_status_of(child: &Child) -> Option<ExitStatus> {
-    let pid = Pid::from_raw(i32::try_from(child.id()).ok()?)?;
-    loop {
-        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            Ok(Some(status)) => return exit_status(&status),
-            Ok(None) | Err(Errno::INTR) => {}
-            Err(_) => return None,
-        }
-    }
-}
-
-/// The status in the form of `wait`: a code in the second byte, or a signal's number in the first.
-fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
-    const CORE_DUMPED: i32 = 0x80;
-    let code = status.exit_status().map(|code| (code & 0xff) << 8);
-    let dumped = if status.dumped() { CORE_DUMPED } else { 0 };
-    let raw = code.or_else(|| status.terminating_signal().map(|signal| signal | dumped))?;
-    Some(ExitStatus::from_raw(raw))
 }
 
 /// A process that a search of the machine found. It need not be a child of this program, so its number may be reused as soon as

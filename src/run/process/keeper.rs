@@ -1,24 +1,31 @@
-//! The keeper: a second process of this program that ends all engines of a run, even when SIGKILL ends the orchestrator. It
-//! waits for the end of its stdin, which the kernel closes when the orchestrator ends. It ends every process with the run's
-//! mark, or in a cgroup of the run, and removes the run's working folders.
+//! The keeper: a second process of this program that starts the engines of a run, and ends all of their processes even when
+//! SIGKILL ends the orchestrator. It adopts processes whose parent has ended, so no process of an engine leaves its tree.
+//!
+//! Its stdin is a socket, which the kernel closes when the orchestrator ends. Then the keeper ends its own descendants, and
+//! every process with the run's mark or in a cgroup of the run. It removes the run's working folders.
 
-use std::io::{Read, Write};
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use protocol::environment;
 
-use super::containment::{end_run, prepare};
+use super::containment::{adopt_orphans, end_run, prepare};
+use super::spawn::{ENDS, KeeperHandle, Message, Spawner, receive};
 
 /// The run's handle to the keeper. Dropping it ends all leftovers of the run.
 pub struct Keeper {
     child: Child,
+    control: Arc<UnixStream>,
     run: String,
 }
 
 impl Keeper {
     pub fn start(run: &str) -> Result<Self> {
-        use std::os::unix::process::CommandExt;
         prepare()?;
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         #[expect(
@@ -28,12 +35,15 @@ impl Keeper {
         let mut command = std::process::Command::new(program);
         // The keeper has its own group, because Ctrl-C at the terminal must not end it.
         command.arg("keeper").arg(run).process_group(0);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        Ok(Self { child: child.context("cannot start the keeper process")?, run: run.to_string() })
+        let (control, stdin) = UnixStream::pair()?;
+        let child = command.stdin(OwnedFd::from(stdin)).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.context("cannot start the keeper process")?;
+        Ok(Self { child, control: control.into(), run: run.to_string() })
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    /// The handle through which launches start their processes.
+    pub fn handle(&self) -> KeeperHandle {
+        KeeperHandle { pid: self.child.id(), control: Arc::clone(&self.control) }
     }
 
     /// The variable that marks every process of the run.
@@ -44,10 +54,9 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // This byte tells the keeper that no process is being started at this moment.
-        if let Some(mut stdin) = self.child.stdin.take() {
-            let _ = stdin.write_all(b".");
-        }
+        // This byte tells the keeper that no process is being started at this moment. Handles may still hold the socket.
+        let _ = self.control.as_ref().write_all(&[ENDS]);
+        let _ = self.control.shutdown(std::net::Shutdown::Write);
         // The keeper ends within milliseconds. If waiting fails, it still does its work.
         let _ = self.child.wait();
     }
@@ -55,10 +64,33 @@ impl Drop for Keeper {
 
 /// The work of the keeper process.
 pub fn keep(run: &str) {
-    let mut received = Vec::new();
-    // An error ends the wait too. Bytes that arrived before it still count.
-    let _ = std::io::stdin().read_to_end(&mut received);
-    end_run(run, if received.is_empty() { SEARCHES_AFTER_SUDDEN_END } else { 1 });
+    adopt_orphans();
+    let spawner = Arc::new(Spawner::default());
+    let ended_in_order = serve(&spawner);
+    // A program that is being started has a process after this.
+    spawner.close();
+    end_run(run, if ended_in_order { 1 } else { SEARCHES_AFTER_SUDDEN_END });
+}
+
+/// Starts programs until the orchestrator ends. False if it ended suddenly.
+fn serve(spawner: &Arc<Spawner>) -> bool {
+    let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else {
+        return false;
+    };
+    let mut ended_in_order = false;
+    while let Some(message) = receive(&control) {
+        match message {
+            Message::Ends => ended_in_order = true,
+            Message::Launch(socket, streams) => {
+                let spawner = Arc::clone(spawner);
+                std::thread::spawn(move || {
+                    spawner.serve(socket, streams);
+                    spawner.reap_adopted();
+                });
+            }
+        }
+    }
+    ended_in_order
 }
 
 /// After a sudden end of the orchestrator, the keeper ends after this number of empty searches in a row. A process of a

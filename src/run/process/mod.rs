@@ -7,6 +7,7 @@ mod error;
 mod handles;
 mod keeper;
 mod library;
+mod spawn;
 mod start_error;
 mod variables;
 
@@ -18,5 +19,6 @@ pub use conversation::{
 };
 pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};
+pub use spawn::KeeperHandle;
 pub use start_error::why_not_started;
 pub use variables::PassedVariables;
