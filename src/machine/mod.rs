@@ -25,8 +25,8 @@ pub use description::Machine;
 pub use device::{CPU, Device};
 pub use gpu::Gpu;
 pub use processes::{
-    Mark, ProcessFamily, command_line, descendants_of, is_kernel_thread, is_stopped, processes,
-    reap_ended_children,
+    Mark, ProcessFamily, command_line, cpu_time_of_ended_children, descendants_of, is_kernel_thread,
+    is_stopped, processes, reap_ended_children, sees_whole_machine, start_ticks, time_of_ticks,
 };
-pub use quiet::{PlannedEngine, QuietCheck};
+pub use quiet::{PlannedEngine, QuietCheck, busy_ticks};
 pub use used_gpus::gpus_of;

@@ -26,11 +26,13 @@ pub fn descendants_of(pid: u32) -> impl Iterator<Item = u32> {
     tree(pid).into_iter().skip(1).filter(|&pid| is_living(pid))
 }
 
+/// The process that starts the threads of the kernel.
+const KTHREADD: u32 = 2;
+
 /// Whether a process is a thread of the kernel: a child of `kthreadd`. A container sees no such threads.
 pub fn is_kernel_thread(pid: u32) -> bool {
-    const KTHREADD: u32 = 2;
     let is_child = read(format!("/proc/{pid}/stat")).and_then(|stat| parent(&stat)) == Some(KTHREADD);
-    is_child && read(format!("/proc/{KTHREADD}/comm")).is_some_and(|name| name.trim() == "kthreadd")
+    is_child && sees_whole_machine()
 }
 
 /// The most characters of a command line in a message.
@@ -170,6 +172,30 @@ fn state(stat: &str) -> Option<char> {
 
 fn parent(stat: &str) -> Option<u32> {
     fields_after_name(stat)?.nth(1)?.parse().ok()
+}
+
+/// When a process started, in ticks since the machine did. With its number, this identifies a process for ever: the kernel uses the
+/// number of an ended process again.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    fields_after_name(&read(format!("/proc/{pid}/stat"))?)?.nth(19)?.parse().ok()
+}
+
+/// The CPU time of the ended children of a process for which it has waited.
+pub fn cpu_time_of_ended_children(pid: u32) -> Option<Duration> {
+    let stat = read(format!("/proc/{pid}/stat"))?;
+    let ticks: Vec<u64> =
+        fields_after_name(&stat)?.skip(13).take(2).filter_map(|it| it.parse().ok()).collect();
+    Some(time_of_ticks(ticks.iter().sum()))
+}
+
+/// The time of a number of ticks of the kernel's counters.
+pub fn time_of_ticks(ticks: u64) -> Duration {
+    Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100).max(1)
+}
+
+/// Whether this process sees the processes of the whole machine, as the kernel's counters do. A container does not.
+pub fn sees_whole_machine() -> bool {
+    read(format!("/proc/{KTHREADD}/comm")).is_some_and(|name| name.trim() == "kthreadd")
 }
 
 /// Whether a signal or a debugger has stopped the process.

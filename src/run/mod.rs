@@ -129,9 +129,20 @@ async fn measure<'a>(
     OutputChecks { plan, journal, launches, requests, budget_ends }.check_held_out(schedule).await?;
     let other_processes = &mut other_processes;
     let warned_of_memory_groups = false;
-    Blocks { plan, journal, launches, requests, schedule, other_processes, warned_of_memory_groups }
-        .run()
-        .await?;
+    Blocks {
+        plan,
+        journal,
+        launches,
+        requests,
+        schedule,
+        other_processes: &mut *other_processes,
+        warned_of_memory_groups,
+    }
+    .run()
+    .await?;
+    if let Some(warning) = other_processes.not_named() {
+        journal.warn(None, warning)?;
+    }
     OutputChecks { plan, journal, launches, requests, budget_ends }.verify_measured_tokens(schedule).await
 }
 

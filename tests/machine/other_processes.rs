@@ -8,6 +8,43 @@ use crate::support::record::Record;
 use crate::support::{Running, Scratch, fake_engine, finish};
 
 #[test]
+fn a_chain_of_short_processes_is_noticed_and_the_measurement_repeated() {
+    let scratch = Scratch::new();
+    let (chain, stop) = (scratch.join("chain"), scratch.join("stop"));
+    // Each process computes for some 50 ms and starts the next one.
+    let text = format!(
+        "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done\n[ -e '{}' ] || setsid '{}' >/dev/null 2>&1 &",
+        stop.display(),
+        chain.display()
+    );
+    scratch.script("chain", &text);
+    let slow = format!("exec '{}' --per_token_ns 8000000", fake_engine().display());
+    let once = scratch.join("once");
+    let starts_chain = format!(
+        "mkdir '{}' 2>/dev/null && setsid env -i prlimit --locks=unlimited '{}' >/dev/null 2>&1 &\n{slow}",
+        once.display(),
+        chain.display()
+    );
+    let mut command = scratch.orchestrate();
+    command.env("ORCHESTRATE_CORE_LOCK", scratch.join("locks")).env("ORCHESTRATE_CGROUPS", "none");
+    command
+        .arg("-e")
+        .arg(scratch.script("starter", &starts_chain))
+        .arg("-e")
+        .arg(scratch.script("other", &slow));
+    command.args(["-s", "decode", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    std::fs::write(&stop, "").unwrap();
+    let record = Record::only_one_in(&scratch.results());
+    let warnings: Vec<_> =
+        record.entries("warning").iter().map(|it| it["message"].as_str().unwrap()).collect();
+    let named =
+        |it: &&&str| it.contains("machine: short processes") && it.contains("of a core together while");
+    assert_eq!(warnings.iter().filter(named).count(), 1, "{outcome:?}");
+    assert!(record.samples_of("other").iter().any(|sample| sample["repeat"] == 1), "{outcome:?}");
+}
+
+#[test]
 fn a_process_that_disturbs_another_engine_is_named_and_the_measurement_repeated() {
     let scratch = Scratch::new();
     let (requests, once, stop) = (scratch.join("requests"), scratch.join("once"), scratch.join("stop"));

@@ -52,6 +52,11 @@ impl Counters {
     }
 }
 
+/// The ticks in which the cores of the whole machine were busy, since it started.
+pub fn busy_ticks() -> Option<u64> {
+    Some(Counters::processor_now()?.busy)
+}
+
 fn parse_processor(stat: &str) -> Option<ProcessorTicks> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = all.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();

@@ -6,6 +6,8 @@
 
 mod counters;
 
+pub use counters::busy_ticks;
+
 use std::path::PathBuf;
 
 use super::device::Device;
