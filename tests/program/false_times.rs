@@ -45,6 +45,16 @@ fn a_first_token_and_an_end_that_are_a_quarter_early_are_found() {
 }
 
 #[test]
+fn times_that_are_10_ms_early_in_every_request_are_found() {
+    let times = "--first-token-ns 30000000 --per-token-ns 250000";
+    let run = run_with_fault(&format!("{times} --fault times_10_ms_early"));
+    assert_contradicted(&run, "of every request");
+    // An engine that begins 4 ms after the request leaves the same record as one whose times are 4 ms early.
+    let run = run_with_fault(&format!("{times} --start-ns 4000000"));
+    assert_eq!(run.contradictions_of(NAME), Vec::<&str>::new());
+}
+
+#[test]
 fn tokens_that_are_stamped_in_groups_of_four_are_found() {
     assert_contradicted(&run_with_fault("--fault grouped_times"), "stamps its tokens in `decode` in groups");
     // An engine with speculative decoding has the same times. It reports that only the times of chunks are exact.

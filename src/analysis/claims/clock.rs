@@ -3,12 +3,16 @@
 //! together at the end, there is no gap. But a request for many tokens takes longer than a request for one token, and the
 //! difference is the time of the other tokens.
 //!
+//! A gap that every request has is no overhead if it is longer than any correct engine needs.
+//!
 //! `spans` measures the gaps, `growth` compares the gaps of requests of different lengths, and `groups` finds tokens that are
 //! stamped in groups.
 
 mod groups;
 mod growth;
 mod spans;
+
+use std::collections::BTreeMap;
 
 use protocol::Stamp;
 
@@ -38,6 +42,11 @@ const MIN_RATIO_TO_OTHER: f64 = 3.0;
 /// The missing time that is accepted even if another engine has none.
 const MIN_NS: f64 = 1e6;
 
+/// The accepted overhead of the request with the smallest one. A correct engine in Python reached 2.4 ms on a busy machine.
+const MAX_LEAST_OVERHEAD_NS: f64 = 5e6;
+/// The least number of launches, each with `MIN_REQUESTS` or more, for the check of the smallest overhead.
+const MIN_LAUNCHES: usize = 3;
+
 /// The least share of the later tokens' time that lies between the stamps of a correct engine. The noise of a
 /// machine does not explain a missing half.
 const MIN_STAMPED_SHARE: f64 = 0.5;
@@ -53,6 +62,8 @@ struct Span {
     message: fn(&CaseSpan) -> String,
     /// The description of a span that is longer in one case than in others. `None` if the span is known of too few requests.
     growth_message: Option<fn(&str, &Growth) -> String>,
+    /// The description of a span that is long in every request. `None` if the span may have this length.
+    constant_message: Option<fn(&CaseSpan) -> String>,
 }
 
 /// These words must not change, because warnings of older records contain them.
@@ -82,6 +93,16 @@ const SPANS: [Span; 3] = [
                 time(growth.bound_ns)
             )
         }),
+        constant_message: Some(|observed| {
+            format!(
+                "{LEAVES_OUT} at least {} of every request, also of those of {} in {}: reading a request and writing an answer \
+                 does not take so long (bound {})",
+                time(observed.span_ns),
+                time(observed.elapsed_ns),
+                observed.case,
+                time(observed.bound_ns)
+            )
+        }),
     },
     Span {
         ns: spans::after_last,
@@ -105,6 +126,8 @@ const SPANS: [Span; 3] = [
                 time(growth.bound_ns)
             )
         }),
+        // An engine may work after the last token, for example on the text of the answer.
+        constant_message: None,
     },
     Span {
         ns: spans::token_delay,
@@ -118,6 +141,7 @@ const SPANS: [Span; 3] = [
         },
         // At most one request of a case is streamed in each launch.
         growth_message: None,
+        constant_message: None,
     },
 ];
 
@@ -134,7 +158,9 @@ pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> 
     let is_one_shot = subject.record.header.plan.mode == Mode::OneShot;
     let spans = if is_one_shot { &[] } else { SPANS.as_slice() };
     let gaps = spans.iter().filter_map(|span| {
-        contradiction(subject, all, span).or_else(|| growing(subject, span.ns, span.growth_message?))
+        contradiction(subject, all, span)
+            .or_else(|| growing(subject, span.ns, span.growth_message?))
+            .or_else(|| constant(subject, all, span.ns, span.constant_message?))
     });
     let stamped_together = subject.cases().find_map(|case| stamped_together(subject, case));
     let in_groups = subject.cases().find_map(|case| groups::contradiction(subject, case));
@@ -162,6 +188,44 @@ fn growing(subject: &Subject, length: Length, message: fn(&str, &Growth) -> Stri
     let reported = time(growth.elapsed_ns - growth.span_ns);
     let message = message(&subject.case_name(growth.case), &growth);
     Some(subject.contradiction(About::Clock, reported, time(growth.elapsed_ns), &message))
+}
+
+/// The false claim of an engine whose span is too long even in the request of each launch that has the shortest span.
+fn constant(
+    subject: &Subject,
+    all: &[Subject],
+    length: Length,
+    message: fn(&CaseSpan) -> String,
+) -> Option<Contradiction> {
+    let span_ns = least_of_launches(subject, length)?;
+    // If the machine delays other engines too, the delay is not the engine's.
+    let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
+    let other_ns = others.filter_map(|other| least_of_launches(other, length)).fold(0.0, f64::max);
+    let bound_ns = MAX_LEAST_OVERHEAD_NS.max(MIN_RATIO_TO_OTHER * other_ns);
+    // The shortest requests gain most.
+    let times = subject.cases().filter_map(|case| {
+        let elapsed: Vec<f64> = subject.values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
+        Some((case, median(&elapsed)?))
+    });
+    let (case, elapsed_ns) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    if span_ns <= bound_ns.max(ALLOWED_SHARE * elapsed_ns) {
+        return None;
+    }
+    let observed = CaseSpan { case: subject.case_name(case), span_ns, elapsed_ns, bound_ns };
+    let reported = time(elapsed_ns - span_ns);
+    Some(subject.contradiction(About::Clock, reported, time(elapsed_ns), &message(&observed)))
+}
+
+/// The shortest span of the requests of each launch, and of these the shortest. A busy machine delays only some requests.
+fn least_of_launches(subject: &Subject, length: Length) -> Option<f64> {
+    let mut by_launch: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    // A streamed request may be treated in another way than the measured ones.
+    for sample in subject.samples.iter().filter(|it| it.late.is_none()) {
+        by_launch.entry(sample.launch).or_default().extend(length(subject, sample));
+    }
+    let launches: Vec<Vec<u64>> = by_launch.into_values().filter(|it| it.len() >= MIN_REQUESTS).collect();
+    let least = launches.iter().flatten().min().map(|&ns| ns as f64);
+    least.filter(|_| launches.len() >= MIN_LAUNCHES)
 }
 
 /// The span of a case, if it exceeds its bound.

@@ -96,6 +96,8 @@ pub fn bunch_times(times: &mut [u64]) {
 
 /// The faults of short requests affect requests that take less than this.
 const SHORT_NS: u64 = 40_000_000;
+/// The shift of `times_10_ms_early`.
+const SHIFT_NS: u64 = 10_000_000;
 /// The number of tokens that `grouped_times` stamps together.
 const GROUP_TOKENS: usize = 4;
 
@@ -121,6 +123,10 @@ pub fn make_times_early(script: &Script, generated: &mut Value) {
             }
             if has(script, "early_first_token_and_end") && is_short && ns.len() == 1 {
                 new_end_ns = after_start(end_ns, 75);
+            }
+            if has(script, "times_10_ms_early") {
+                ns.iter_mut().for_each(|ns| *ns = ns.saturating_sub(SHIFT_NS).max(start_ns));
+                new_end_ns = end_ns.saturating_sub(SHIFT_NS).max(start_ns);
             }
             if has(script, "grouped_times") {
                 for group in ns.chunks_mut(GROUP_TOKENS) {

@@ -92,6 +92,10 @@ pub const FAULTS: &[(&str, &str)] = &[
     ),
     ("early_first_token", "without a stream: the first token is a quarter early in requests under 40 ms"),
     ("early_first_token_and_end", "as `early_first_token`; the end is early too if there is one token"),
+    (
+        "times_10_ms_early",
+        "without a stream: the times of tokens and of the end are 10 ms early, but not before the start",
+    ),
     ("grouped_times", "without a stream: four tokens have the time of the first of them"),
     ("repeats_at_once", "answers a repeated prompt in a twentieth of the time"),
     ("rate_without_facts", "answers with a rate in `summary` and with no iteration"),
