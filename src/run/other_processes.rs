@@ -171,7 +171,8 @@ impl Process {
 
 impl Clocks {
     fn read(before_run: &BTreeSet<Process>) -> Self {
-        let mut clocks = Self { of_run: memory::tree(std::process::id()).into_iter().collect(), ..Self::default() };
+        let mut clocks =
+            Self { of_run: memory::tree(std::process::id()).into_iter().collect(), ..Self::default() };
         // A process that starts during the search must not seem unexplained.
         clocks.busy = busy_ticks().filter(|_| sees_whole_machine()).map(time_of_ticks);
         for process in processes().filter_map(Process::with_number) {

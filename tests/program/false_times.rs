@@ -11,8 +11,11 @@ const TIMES: &str = "--first-token-ns 1000000 --per-prompt-token-ns 20000 --per-
 /// Measures one engine, with this fault, so no other engine shows how fast this machine is. A fixed number of warm-up requests
 /// keeps the run short.
 fn run_with_fault(fault: &str) -> Run {
-    let settings = format!("{TIMES} {fault}");
-    let run = run_default_suite(&[(NAME, &settings)], &["--warmup", "4"]);
+    run_with(&format!("{TIMES} {fault}"))
+}
+
+fn run_with(settings: &str) -> Run {
+    let run = run_default_suite(&[(NAME, settings)], &["--warmup", "4"]);
     assert_eq!(run.status(NAME), "exact");
     run
 }
@@ -47,10 +50,10 @@ fn a_first_token_and_an_end_that_are_a_quarter_early_are_found() {
 #[test]
 fn times_that_are_10_ms_early_in_every_request_are_found() {
     let times = "--first-token-ns 30000000 --per-token-ns 250000";
-    let run = run_with_fault(&format!("{times} --fault times_10_ms_early"));
+    let run = run_with(&format!("{times} --fault times_10_ms_early"));
     assert_contradicted(&run, "of every request");
     // An engine that begins 4 ms after the request leaves the same record as one whose times are 4 ms early.
-    let run = run_with_fault(&format!("{times} --start-ns 4000000"));
+    let run = run_with(&format!("{times} --start-ns 4000000"));
     assert_eq!(run.contradictions_of(NAME), Vec::<&str>::new());
 }
 

@@ -76,6 +76,24 @@ fn a_clock_that_leaves_out_half_of_short_requests_is_reported_if_another_engine_
 }
 
 #[test]
+fn an_overhead_of_every_request_is_reported_unless_correct_engines_have_as_much() {
+    let with_overheads = |own_ms: u64, other_ms: u64| {
+        with_busy_cores(record_of_blocks(5, &["ttft", "decode"], |record| {
+            record.samples.iter_mut().for_each(|sample| sample.answered_ns += other_ms * 1_000_000);
+            samples(record).for_each(|sample| sample.answered_ns += (own_ms - other_ms) * 1_000_000);
+        }))
+    };
+    assert_excluded(
+        &with_overheads(10, 0),
+        About::Clock,
+        "its clock leaves out at least 10.1 ms of every request",
+    );
+    assert_eq!(contradictions_of(&with_overheads(4, 0)), []);
+    // The machine delays every engine.
+    assert_eq!(contradictions_of(&with_overheads(10, 4)), []);
+}
+
+#[test]
 fn late_streamed_tokens_are_reported_even_if_only_the_first_is_late() {
     let late = |first_ns, median_ns| {
         decode_record(|record| {
