@@ -65,7 +65,7 @@ impl CoreLock {
                 Err(error) => {
                     let message = format!(
                         "machine: other runs were not excluded, because `{}` cannot be used: {error:#}; \
-                         export {VARIABLE}=DIR",
+                         hint: `export {VARIABLE}=DIR`",
                         folder.display()
                     );
                     return Ok(Self {

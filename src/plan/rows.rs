@@ -164,7 +164,7 @@ impl Row<'_> {
 /// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. In a scenario of
 /// launches, such as `load`, the number of new tokens is the only axis that the user can set.
 ///
-/// A prompt that the context does not hold becomes the longest that it holds.
+/// Among several lengths, a prompt that the context does not hold becomes the longest that it holds.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);
@@ -195,7 +195,9 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
     let mut points: Vec<(Point, Option<u32>)> = Vec::new();
     for point in axes.points() {
         let has_length = selection.prompt.is_none() && point.text.file().is_none();
-        let longest = context.filter(|_| has_length).and_then(|it| longest_prompt(&point, it));
+        // A single length that does not fit is an error, because nothing would be left of what the user set.
+        let is_sweep = axes.prompt_tokens.len() > 1;
+        let longest = context.filter(|_| has_length && is_sweep).and_then(|it| longest_prompt(&point, it));
         let with_length = |prompt_tokens| Point { prompt_tokens, ..point };
         let without_depth = |prompt_tokens| {
             let shape = Shape { depth: 0, ..point.shape };
@@ -233,11 +235,7 @@ fn longest_prompt(point: &Point, context: u32) -> Option<u32> {
 fn words(axes: &Axes, point: &Point, shortened_from: Option<u32>, scenario: &Scenario) -> Vec<String> {
     let mut words = axes.words_of(point, &scenario.axes);
     if shortened_from.is_some() {
-        let length = format!("{} {FULL_CONTEXT}", point.prompt_tokens);
-        match axes.prompt_tokens.len() {
-            1 => words.insert(0, length),
-            _ => words[0] = length,
-        }
+        words[0] = format!("{} {FULL_CONTEXT}", point.prompt_tokens);
     }
     words
 }

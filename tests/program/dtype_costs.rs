@@ -135,7 +135,7 @@ fn a_dtype_in_which_the_verifier_cannot_compute_has_the_reason_and_its_usual_bou
     assert_eq!(unmeasured[0]["reason"], "`hello` does not list the dtype `bf16`");
     assert_eq!(run.status("four"), "drifts", "{}", run.report["outputs"]);
     let mut explain = scratch.orchestrate_without_checkout();
-    explain.args(["explain", "four"]).env("ORCHESTRATE_RESULTS", scratch.results());
+    explain.args(["explain", "four", "--full"]).env("ORCHESTRATE_RESULTS", scratch.results());
     let explained = finish(&mut explain).exits_with(0);
     assert!(explained.stdout.replace('\n', " ").contains("was not measured"), "{}", explained.stdout);
 }
