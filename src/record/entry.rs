@@ -101,7 +101,7 @@ pub struct Launch {
     pub launch: u32,
     pub configuration: usize,
     pub block: u32,
-    /// The launch was only for output checks, or for the search for dependent prompts. It has no samples.
+    /// The launch was only for output checks, or in older records for a search for prompts. It has no samples.
     #[serde(default, alias = "proves", skip_serializing_if = "std::ops::Not::not")]
     pub for_output_checks: bool,
     pub pid: u32,

@@ -42,7 +42,7 @@ pub(super) enum Purpose {
     Block(u32),
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
     OneShot(u32),
-    /// An output check, the search for dependent prompts, or the costs of dtypes. No sample comes from such a launch.
+    /// An output check, or the costs of dtypes. No sample comes from such a launch.
     OutputCheck,
 }
 

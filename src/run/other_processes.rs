@@ -137,9 +137,11 @@ impl OtherProcesses {
             disturbed.is_disturbed = true;
             if !std::mem::replace(&mut self.has_named_short, true) {
                 // Only a descendant of the keeper is surely a process of an engine.
-                let whose = if short_of_engines >= least { " that an engine of this run left" } else { "" };
+                let whose = if short_of_engines >= least { " that engines of this run left" } else { "" };
                 let percent = percent(short, elapsed);
-                disturbed.new.push(format!("short processes{whose} used {percent:.0} % of a core together"));
+                disturbed
+                    .new
+                    .push(format!("short or small processes{whose} used {percent:.0} % of a core together"));
             }
         }
         Ok(disturbed)

@@ -18,7 +18,7 @@ const MAX_POSITIONS: usize = 8;
 /// that becomes wrong late in a launch. Three positions are enough, because such output is wrong from its first token on or at
 /// its least likely ones.
 const MAX_POSITIONS_OF_LAST: usize = 3;
-/// The maximum number of samples of each workload with a dependent prompt that are checked beside these.
+/// The maximum number of samples with a dependent prompt that are checked of each workload.
 const MAX_DEPENDENT: usize = 8;
 /// The maximum number of further samples of each configuration. Of these, only the tokens that differ from the verifier's are
 /// counted.

@@ -72,7 +72,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     agreement.gaps = Gaps::of(record, configuration, &verifier, bounds.gap, counts);
     let (greedy, cost) = (agreement.greedy.as_ref(), agreement.cost.as_ref());
     agreement.token_loss = TokenLoss::of(record, configuration, &verifier, greedy, cost);
-    agreement.early_text = EarlyText::of(record, configuration, &verifier, &precision.bounds());
+    agreement.early_text = EarlyText::of(record, configuration, &verifier, precision);
     agreement.against = verifier.against.clone();
     let results = Results { agreement: &agreement, bounds, verifier: verifier_name(&verifier.against) };
     let Differences { wrong, unchecked, tie } = results.differences();
@@ -191,7 +191,7 @@ impl Results<'_> {
         let precision = self.agreement.precision;
         Some(format!(
             "it computes only a part of each prompt, or computes long prompts wrong: {} of its {} tokens after prompts whose \
-             first half decides the next token are less likely than those of {} by more than {} nats; rounding to {} explains \
+             first half can decide the next token are less likely than those of {} by more than {} nats; rounding to {} explains \
              few such tokens",
             with_commas(early_text.unlikely),
             with_commas(early_text.answers),

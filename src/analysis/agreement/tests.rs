@@ -547,7 +547,7 @@ fn an_engine_with_unlikely_tokens_after_dependent_prompts_is_wrong() {
     assert_eq!(found.status, Status::Wrong, "{:?}", found.reasons);
     let expected = format!(
         "it computes only a part of each prompt, or computes long prompts wrong: 5 of its {answers} tokens after prompts whose \
-         first half decides the next token are less likely than those of `patient-original` by more than 0.10 nats;"
+         first half can decide the next token are less likely than those of `patient-original` by more than 0.10 nats;"
     );
     assert!(found.reasons[0].starts_with(&expected), "{:?}", found.reasons);
 }

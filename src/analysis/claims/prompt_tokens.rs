@@ -7,92 +7,116 @@ use std::collections::BTreeMap;
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric::{self, MetricId};
 use crate::plan::Prompt;
+use crate::record::Sample;
 use crate::text::{three_digits, with_commas};
 use stats::median;
 
-/// The ratios of the times of both kinds that show a difference. Otherwise, a change of the machine's speed could explain it.
-const EVIDENCE: [Evidence; 2] =
-    [Evidence { launches: 5, share: 1.0, ratio: 1.25 }, Evidence { launches: 3, share: 0.8, ratio: 2.0 }];
-/// The least difference of the times. A shorter one may be due to the caches of the machine.
-const MIN_GAIN_NS: f64 = 2e5;
-
-pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    let cases = subject.cases().filter_map(|case| Some((case, Times::of(subject, case)?)));
-    let worst = cases.max_by(|(_, a), (_, b)| a.ratio.total_cmp(&b.ratio));
-    let contradiction = worst.map(|(case, times)| {
-        let tokens = match subject.case(case).workload.prompt {
-            Prompt::Tokens(tokens) => with_commas(tokens as usize),
-            Prompt::Text(_) => String::from("all"),
-        };
-        let ratio = three_digits(times.ratio);
-        let message = format!(
-            "reports {tokens} prompt tokens in every request of {}, but answers prompts of {} {ratio} times as fast as prompts of \
-             {}: its first token comes after {} instead of {} ({} launches)",
-            subject.case_name(case),
-            times.faster,
-            times.slower,
-            time(times.faster_ns),
-            time(times.slower_ns),
-            times.launches
-        );
-        let observed = format!("{ratio} times as fast with prompts of {}", times.faster);
-        subject.contradiction(About::PromptTokens, format!("{tokens} prompt tokens"), observed, &message)
-    });
-    contradiction.into_iter().collect()
-}
-
-/// At least this many launches, of which this share has at least this ratio, in the same direction.
+/// The difference of the times that shows a false claim. A smaller one may be due to a change of the machine's speed.
 struct Evidence {
+    faster: Kind,
+    /// The least number of launches. At least this share of them has at least this ratio.
     launches: usize,
     share: f64,
     ratio: f64,
+    /// The least number of cases, or all if fewer can show it: among many cases, one may differ by chance.
+    cases: usize,
 }
 
-/// The times to the first token of a case, for prompts of the faster and of the slower kind.
-struct Times {
-    faster: &'static str,
-    slower: &'static str,
-    faster_ns: f64,
-    slower_ns: f64,
-    ratio: f64,
-    launches: usize,
+/// A repeated token may be cheaper for a correct engine, for example with experts (MoE). Text never is. So a pattern must be much
+/// faster than text.
+const EVIDENCE: [Evidence; 3] = [
+    Evidence { faster: Kind::Text, launches: 5, share: 1.0, ratio: 1.25, cases: 2 },
+    Evidence { faster: Kind::Text, launches: 3, share: 0.8, ratio: 3.0, cases: 1 },
+    Evidence { faster: Kind::Pattern, launches: 3, share: 0.8, ratio: 3.0, cases: 1 },
+];
+/// The least difference of the times. A shorter one may be due to the caches of the machine.
+const MIN_GAIN_NS: f64 = 2e5;
+
+/// The kinds of prompts. The number is the index of the times of the kind.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Text = 0,
+    Pattern = 1,
 }
 
-impl Times {
-    /// The medians over launches of the fastest request of each kind. The fastest one is not affected by other load, unless this
-    /// load lasts longer than the requests of a launch. `None` unless enough launches agree.
+pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
+    let cases: Vec<Fastest> = subject.cases().filter_map(|case| Fastest::of(subject, case)).collect();
+    let shown = EVIDENCE.iter().flat_map(|evidence| {
+        let showing: Vec<&Fastest> = cases.iter().filter(|it| it.shows(evidence)).collect();
+        let is_enough = showing.len() >= evidence.cases.min(cases.len());
+        showing.into_iter().filter(move |_| is_enough).map(|it| (it, evidence.faster))
+    });
+    let worst = shown.max_by(|(a, faster), (b, other)| a.ratio(*faster).total_cmp(&b.ratio(*other)));
+    worst.map(|(fastest, faster)| fastest.contradiction(subject, faster)).into_iter().collect()
+}
+
+/// The time to the first token of the fastest request of each kind, in each launch of a case. Other load does not affect the
+/// fastest one, unless it lasts longer than the requests of a launch.
+struct Fastest {
+    case: usize,
+    tokens: u32,
+    by_launch: Vec<[f64; 2]>,
+}
+
+impl Fastest {
+    /// `None` without a launch that had requests of both kinds.
     fn of(subject: &Subject, case: usize) -> Option<Self> {
+        let Prompt::Tokens(tokens) = subject.case(case).workload.prompt else { return None };
         let first_token = metric::by_id(MetricId::FIRST_TOKEN);
         let mut fastest: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
-        for sample in subject.values.samples(case) {
+        // An engine that takes text may make another number of tokens of it.
+        let has_length = |it: &&Sample| it.iteration.sequences.iter().all(|it| it.prompt_tokens == tokens);
+        for sample in subject.values.samples(case).filter(has_length) {
             let Some(ns) = median(&subject.values.of_request(sample, first_token)) else { continue };
-            let of_launch = fastest.entry(sample.launch).or_insert([f64::INFINITY; 2]);
-            let of_kind = &mut of_launch[usize::from(sample.dependent)];
+            let kind = if sample.dependent { Kind::Pattern } else { Kind::Text };
+            let of_kind = &mut fastest.entry(sample.launch).or_insert([f64::INFINITY; 2])[kind as usize];
             *of_kind = of_kind.min(ns);
         }
-        let pairs: Vec<[f64; 2]> =
+        let by_launch: Vec<[f64; 2]> =
             fastest.into_values().filter(|it| it.iter().all(|ns| ns.is_finite())).collect();
-        let kinds = [("text", "a repeated pattern", 0, 1), ("a repeated pattern", "text", 1, 0)];
-        kinds.into_iter().find_map(|(faster, slower, fast, slow)| {
-            let shows = |evidence: &Evidence| {
-                let exceeds =
-                    |[fast, slow]: [f64; 2]| slow / fast > evidence.ratio && slow - fast > MIN_GAIN_NS;
-                let exceeding = pairs.iter().filter(|pair| exceeds([pair[fast], pair[slow]])).count();
-                pairs.len() >= evidence.launches && exceeding as f64 >= evidence.share * pairs.len() as f64
-            };
-            if !EVIDENCE.iter().any(shows) {
-                return None;
-            }
-            let middle =
-                |value: &dyn Fn(&[f64; 2]) -> f64| median(&pairs.iter().map(value).collect::<Vec<_>>());
-            Some(Self {
-                faster,
-                slower,
-                faster_ns: middle(&|it| it[fast])?,
-                slower_ns: middle(&|it| it[slow])?,
-                ratio: middle(&|it| it[slow] / it[fast])?,
-                launches: pairs.len(),
-            })
-        })
+        (!by_launch.is_empty()).then_some(Self { case, tokens, by_launch })
     }
+
+    fn shows(&self, evidence: &Evidence) -> bool {
+        let exceeds = |times: &&[f64; 2]| {
+            let (fast, slow) = in_order(times, evidence.faster);
+            slow / fast > evidence.ratio && slow - fast > MIN_GAIN_NS
+        };
+        let exceeding = self.by_launch.iter().filter(exceeds).count();
+        let launches = self.by_launch.len();
+        launches >= evidence.launches && exceeding as f64 >= evidence.share * launches as f64
+    }
+
+    /// The median over launches of a value of the faster and the slower time.
+    fn middle(&self, faster: Kind, value: fn((f64, f64)) -> f64) -> f64 {
+        let values: Vec<f64> = self.by_launch.iter().map(|it| value(in_order(it, faster))).collect();
+        median(&values).unwrap_or(f64::NAN)
+    }
+
+    fn ratio(&self, faster: Kind) -> f64 {
+        self.middle(faster, |(fast, slow)| slow / fast)
+    }
+
+    fn contradiction(&self, subject: &Subject, faster: Kind) -> Contradiction {
+        let (fast_kind, slow_kind) = match faster {
+            Kind::Text => ("text", "a repeated pattern"),
+            Kind::Pattern => ("a repeated pattern", "text"),
+        };
+        let (tokens, ratio) = (with_commas(self.tokens as usize), three_digits(self.ratio(faster)));
+        let message = format!(
+            "reports {tokens} prompt tokens in every request of {}, but answers prompts of {fast_kind} {ratio} times as fast as \
+             prompts of {slow_kind}: its first token comes after {} instead of {} ({} launches)",
+            subject.case_name(self.case),
+            time(self.middle(faster, |(fast, _)| fast)),
+            time(self.middle(faster, |(_, slow)| slow)),
+            self.by_launch.len()
+        );
+        let observed = format!("{ratio} times as fast with prompts of {fast_kind}");
+        subject.contradiction(About::PromptTokens, format!("{tokens} prompt tokens"), observed, &message)
+    }
+}
+
+/// The time of the faster kind, and that of the other.
+fn in_order(times: &[f64; 2], faster: Kind) -> (f64, f64) {
+    (times[faster as usize], times[1 - faster as usize])
 }

@@ -52,9 +52,15 @@ impl Counters {
     }
 }
 
-/// The ticks in which the cores of the whole machine were busy, since it started.
+/// The ticks of all processes of the whole machine, since it started. Interrupts belong to no process.
 pub fn busy_ticks() -> Option<u64> {
-    Some(Counters::processor_now()?.busy)
+    parse_process_ticks(&read("/proc/stat")?)
+}
+
+fn parse_process_ticks(stat: &str) -> Option<u64> {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    // `user`, `nice` and `system`.
+    all.split_ascii_whitespace().take(3).map(|it| it.parse::<u64>().ok()).sum()
 }
 
 fn parse_processor(stat: &str) -> Option<ProcessorTicks> {

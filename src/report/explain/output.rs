@@ -210,7 +210,7 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
     if can_depend && plan.verification != Verification::Off && !is_verifier {
         part.say(
             "Not checked: whether it computes whole prompts. The verifier checked no token after a prompt whose first half \
-             decides the next token.",
+             can decide the next token.",
         );
     }
 }

@@ -109,11 +109,14 @@ impl Process {
         containment.contain(&mut program);
         let streams = [child_stdin.into(), child_stdout.into(), child_stderr.into()];
         let spawned = spawn(launching.keeper.as_ref(), &program, streams);
-        if spawned.is_err() {
+        let started = spawned.and_then(|Spawned { pid, started, connection }| {
+            let stdin = ChildStdin::from_std(OwnedFd::from(stdin).into())?;
+            Ok((pid, started, Leader::new(pid, connection)?, stdin))
+        });
+        if started.is_err() {
             containment.end();
         }
-        let Spawned { pid, started, connection } = spawned?;
-        let leader = Leader::new(pid, connection)?;
+        let (pid, started, leader, stdin) = started?;
         let (sender, lines) = mpsc::channel(MAX_UNREAD_LINES);
         let stored_lines = Arc::new(Mutex::new(VecDeque::new()));
         let (last_lines, label, debug) =
@@ -128,7 +131,7 @@ impl Process {
         });
         Ok(Self {
             pid,
-            stdin: Some(ChildStdin::from_std(OwnedFd::from(stdin).into())?),
+            stdin: Some(stdin),
             leader,
             lines,
             stderr: stored_lines,

@@ -65,11 +65,19 @@ impl Drop for Keeper {
 /// The work of the keeper process.
 pub fn keep(run: &str) {
     adopt_orphans();
+    take_signals_of_children();
     let spawner = Arc::new(Spawner::default());
     let ended_in_order = serve(&spawner);
     // A program that is being started has a process after this.
     spawner.close();
     end_run(run, if ended_in_order { 1 } else { SEARCHES_AFTER_SUDDEN_END });
+}
+
+/// Some service managers ignore SIGCHLD, and so do their children. The system then keeps no status of an ended engine.
+#[expect(unsafe_code, reason = "no safe function sets the default action of a signal")]
+fn take_signals_of_children() {
+    // SAFETY: the default action runs no code of this program.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 /// Starts programs until the orchestrator ends. False if it ended suddenly.
@@ -83,7 +91,8 @@ fn serve(spawner: &Arc<Spawner>) -> bool {
             Message::Ends => ended_in_order = true,
             Message::Launch(socket, streams) => {
                 let spawner = Arc::clone(spawner);
-                std::thread::spawn(move || {
+                // Without a thread, the socket closes and this launch fails. The keeper must go on.
+                let _ = std::thread::Builder::new().spawn(move || {
                     spawner.serve(socket, streams);
                     spawner.reap_adopted();
                 });

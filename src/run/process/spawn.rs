@@ -94,11 +94,13 @@ pub fn spawn(keeper: Option<&KeeperHandle>, program: &Program, streams: Streams)
         Some(keeper) => send(&keeper.control, remote, streams)?,
         None => drop(std::thread::spawn(move || Spawner::default().serve(remote, streams))),
     }
+    own.set_read_timeout(Some(MAX_START_TIME))?;
     write_message(&own, program)?;
     let mut connection = BufReader::new(own);
     match read_message(&mut connection)? {
         Started::Failed { errno } => Err(Error::from_raw_os_error(errno)),
         Started::Process { pid, at_ns } => {
+            connection.get_ref().set_read_timeout(None)?;
             let (now, passed_ns) = (Instant::now(), monotonic_ns().saturating_sub(at_ns));
             let started = now.checked_sub(Duration::from_nanos(passed_ns)).unwrap_or(now);
             Ok(Spawned { pid, started, connection: Connection(connection) })
@@ -106,6 +108,8 @@ pub fn spawn(keeper: Option<&KeeperHandle>, program: &Program, streams: Streams)
     }
 }
 
+/// The longest time of a start. Only a stopped keeper takes longer.
+const MAX_START_TIME: Duration = Duration::from_secs(60);
 /// The byte on the control socket that comes with the handles of a launch.
 const LAUNCH: u8 = b'L';
 /// The byte on the control socket that says that the run ends and no program is being started.
@@ -190,8 +194,9 @@ impl Spawner {
         let _ = write_message(connection.get_ref(), &status_of(&child));
         // Nothing is sent, so this waits until the orchestrator allows that the process is reaped.
         let _ = connection.read(&mut [0]);
-        let _ = child.wait();
+        // Under the lock, because the kernel may give the number to the next program. The process has ended, so this does not wait.
         if let Ok(mut children) = self.0.lock() {
+            let _ = child.wait();
             children.pids.remove(&child.id());
         }
     }

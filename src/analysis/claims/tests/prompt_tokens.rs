@@ -30,19 +30,30 @@ fn record(launches: u32, mut factor: impl FnMut(u32, bool) -> f64) -> RunRecord 
 
 #[test]
 fn an_engine_that_is_faster_on_one_kind_of_prompts_is_named() {
-    let words = |faster: &str| format!("but answers prompts of {faster} 1.50 times as fast as prompts of ");
-    let text_is_fast = record(5, |_, dependent| if dependent { 1.5 } else { 1.0 });
-    assert_excluded(&text_is_fast, About::PromptTokens, &words("text"));
-    let patterns_are_fast = record(5, |_, dependent| if dependent { 1.0 } else { 1.5 });
-    assert_excluded(&patterns_are_fast, About::PromptTokens, &words("a repeated pattern"));
-    // Three launches need a larger ratio, and two show nothing.
     let ratio = |launches, ratio| record(launches, move |_, dependent| if dependent { ratio } else { 1.0 });
-    assert_excluded(&ratio(3, 2.5), About::PromptTokens, "2.50 times as fast");
-    assert_clean(&ratio(3, 1.5));
+    let words = "but answers prompts of text 1.50 times as fast as prompts of a repeated pattern";
+    assert_excluded(&ratio(5, 1.5), About::PromptTokens, words);
+    let words = "but answers prompts of a repeated pattern 4.00 times as fast as prompts of text";
+    assert_excluded(&ratio(5, 0.25), About::PromptTokens, words);
+    // A correct engine with experts may be faster on a repeated pattern.
+    assert_clean(&ratio(5, 0.5));
+    // Three launches need a larger ratio, and two show nothing.
+    assert_excluded(&ratio(3, 3.5), About::PromptTokens, "3.50 times as fast");
+    assert_clean(&ratio(3, 2.5));
     assert_clean(&ratio(2, 9.0));
     // An engine cannot escape by an honest launch.
-    let once_honest = record(5, |block, dependent| if dependent && block != 2 { 3.0 } else { 1.0 });
-    assert_excluded(&once_honest, About::PromptTokens, "3.00 times as fast");
+    let once_honest = record(5, |block, dependent| if dependent && block != 2 { 3.5 } else { 1.0 });
+    assert_excluded(&once_honest, About::PromptTokens, "3.50 times as fast");
+}
+
+#[test]
+fn prompts_of_another_length_than_that_of_the_case_are_not_compared() {
+    let mut record = record(5, |_, dependent| if dependent { 1.0 } else { 4.0 });
+    assert_eq!(contradictions(&record).len(), 1);
+    for sample in record.samples.iter_mut().filter(|it| it.dependent) {
+        sample.iteration.sequences.iter_mut().for_each(|it| it.prompt_tokens -= 1);
+    }
+    assert_clean(&record);
 }
 
 #[test]
