@@ -215,8 +215,10 @@ mod tests {
     use super::*;
     use crate::analysis::noise_floors;
     use crate::engines::load_values::LoadValues;
-    use crate::plan::models;
+    use crate::plan::arguments::suite_of;
+    use crate::plan::scenario::SUITES;
     use crate::plan::selection::{self, Sources};
+    use crate::plan::{Case, models};
     use crate::record::specimen::{planned, timed};
     use crate::report;
     use crate::text::width;
@@ -301,6 +303,12 @@ mod tests {
             "-e /bin/true --batch 4 --new-tokens 64",
             "-e /bin/true -s load,decode --new-tokens 64 --padding packed --batch 2",
             "-e /bin/true -s decode --depth 0,64 --prompt-tokens 7,9 --use-cache true,false",
+            "-e /bin/true -s edge",
+            "-e /bin/true -s prefill",
+            "-e /bin/true -s prefill --prompt-tokens 3000,100,4000 --prompts code,short",
+            "-e /bin/true -s full",
+            "-e /bin/true -s decode --prompts natural,src/plan/texts/code.txt,src/plan/texts/lines.txt",
+            "-e /bin/true --prompts src/plan/texts/code.txt",
         ] {
             let plan = plan_of_arguments(arguments);
             let cases: Vec<usize> = (0..plan.cases.len()).collect();
@@ -308,6 +316,46 @@ mod tests {
             assert_eq!(hinted.configurations, plan.configurations, "{arguments}");
             assert_eq!((hinted.cases, hinted.seed, hinted.mode), (plan.cases, plan.seed, plan.mode));
             assert_eq!(hinted.reference, plan.reference, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_some_cases_with_lengths_of_their_own_select_the_same_requests() {
+        let plan = plan_of_arguments("-e /bin/true -s edge");
+        let is_refused = |case: &Case| ["edge empty", "edge beyond"].contains(&case.workload.label.as_str());
+        let cases: Vec<usize> = (0..plan.cases.len()).filter(|&it| !is_refused(&plan.cases[it])).collect();
+        let answered: Vec<Case> = cases.iter().map(|&case| plan.cases[case].clone()).collect();
+        assert_eq!(plan_of_arguments(&plan.arguments_of(&cases)).cases, answered);
+        let plan = plan_of_arguments("-e /bin/true -s prefill");
+        let last = plan.cases.iter().position(|it| it.workload.label.ends_with("full context")).unwrap();
+        let arguments = plan.arguments_of(&[last]);
+        assert!(arguments.contains(" -s prefill --prompt-tokens 2047 "), "{arguments}");
+        assert_eq!(plan_of_arguments(&arguments).cases[0].workload.prompt, plan.cases[last].workload.prompt);
+    }
+
+    #[test]
+    fn a_request_with_a_length_of_its_own_is_named_without_a_length() {
+        let named = |arguments: &str, label: &str| {
+            let mut plan = plan_of_arguments(arguments);
+            plan.nonce = Some(7);
+            let case = plan.cases.iter().position(|it| it.workload.label == label).unwrap();
+            plan.request_arguments(case)
+        };
+        let edge = Some("/bin/true edge --nonce 7".to_string());
+        assert_eq!(named("-e /bin/true -s edge", "edge long"), edge);
+        let prefill = Some("/bin/true prefill --nonce 7".to_string());
+        assert_eq!(named("-e /bin/true -s prefill", "prefill 2047 full context"), prefill);
+        // As a single length, 2047 gives another label, and so other prompts.
+        let only_long = "-e /bin/true -s prefill --prompt-tokens 3000,4000";
+        assert_eq!(named(only_long, "prefill 2047 full context"), None);
+    }
+
+    #[test]
+    fn each_suite_of_several_scenarios_is_known_by_its_workloads() {
+        for suite in SUITES.iter().filter(|suite| suite.scenarios().len() > 1) {
+            let plan = plan_of_arguments(&format!("-e /bin/true -s {}", suite.name));
+            let found = suite_of(plan.cases.iter().map(|it| &it.workload)).map(|it| it.name);
+            assert_eq!(found, Some(suite.name));
         }
     }
 }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::axes::{AxisValues, Point, Shape};
 use super::scenario::{Kind, SCENARIOS, SUITES, Scenario, Suite};
-use super::texts::{OwnText, Text};
-use super::{Case, Configuration, Mode, Plan, Prompt, Workload, engine_name};
+use super::texts::{OwnText, Text, TextKind};
+use super::{Case, Configuration, Mode, Plan, Prompt, Selection, Workload, engine_name, rows};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
 use crate::machine::CPU;
 use crate::shell::pasteable;
@@ -68,21 +68,26 @@ impl Plan {
         let configuration = case.configuration;
         let (row, workload) = (&self.configurations[case.configuration], &case.workload);
         let scenario = SCENARIOS.iter().find(|it| it.name == workload.scenario)?;
-        let is_of_scenario = matches!(workload.prompt, Prompt::Tokens(_)) && workload.sampling.is_none();
         let mut words = vec![row.engine_argument(), pasteable(std::slice::from_ref(&workload.scenario))];
         // The random numbers of a prompt depend on the label, which names the values of axes with several values. So the command
         // selects all workloads of the scenario.
         let workloads = self.workloads_of(configuration).into_iter();
         let of_scenario: Vec<Workload> = workloads.filter(|it| it.scenario == scenario.name).collect();
         let of_scenario: Vec<&Workload> = of_scenario.iter().collect();
-        words.extend(shared_values(&[*scenario], &of_scenario).options());
+        let axes = shared_values(&[*scenario], &of_scenario);
+        words.extend(axes.options());
+        let selection = Selection { axes, ..Selection::default() };
+        let printed = rows::workloads(&selection, scenario, row.model.context_tokens);
+        let is_printed = matches!(workload.prompt, Prompt::Tokens(_))
+            && workload.sampling.is_none()
+            && printed.iter().any(|it| it.label == workload.label && it.prompt == workload.prompt);
         words.extend(model_arguments(&[row]));
         if !row.device.is_cpu() {
             words.push(format!("--device {}", pasteable(&[row.device.to_string()])));
         }
         words.extend((self.seed != 0).then(|| format!("--seed {}", self.seed)));
         words.push(format!("--nonce {nonce}"));
-        is_of_scenario.then(|| words.join(" "))
+        is_printed.then(|| words.join(" "))
     }
 
     /// The reference, if it is one of these rows and not the default reference of these rows.
@@ -123,23 +128,49 @@ pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'s
 
 /// Whether these scenarios, with these values of the axes, have exactly these workloads.
 fn has_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workload]) -> bool {
-    let has_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_)));
-    let key = |scenario: &str, tokens: u32, new_tokens: u32, shape: Shape| {
-        (scenario.to_string(), (!has_text).then_some(tokens), new_tokens, shape)
+    let has_own_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(OwnText::One(_))));
+    // Two points are one workload if they differ only in a length or a depth that the prompt does not have.
+    let key = |scenario: &str, point: &Point| {
+        let has_length = point.text.has_length_of_axis() && !has_own_text;
+        let depth = if has_length { point.shape.depth } else { 0 };
+        let text = if has_own_text { TextKind::default() } else { point.shape.text };
+        let shape = Shape { depth, text, ..point.shape };
+        let file = point.text.file().map(|file| file.path.clone());
+        (scenario.to_string(), has_length.then_some(point.prompt_tokens), point.new_tokens, shape, file)
     };
-    let of_plan: Vec<_> = workloads
-        .iter()
-        .map(|it| match it.prompt {
-            Prompt::Tokens(tokens) => {
-                key(&it.scenario, it.shortened_from.unwrap_or(tokens), it.max_new_tokens, it.shape)
-            }
-            Prompt::Text(_) => key(&it.scenario, 0, it.max_new_tokens, it.shape),
-        })
-        .collect();
-    let points = scenarios.iter().flat_map(|it| it.points(set).into_iter().map(|point| (it.name, point)));
-    let selected: Vec<_> =
-        points.map(|(name, it)| key(name, it.all_prompt_tokens(), it.new_tokens, it.shape)).collect();
+    // Of several lengths that become the same one, the plan has the first.
+    let planned_length = |scenario: &Scenario, point: Point| {
+        let is_of = |it: &&&Workload| {
+            let is_longer = matches!(it.prompt, Prompt::Tokens(tokens) if tokens < point.prompt_tokens);
+            is_longer && it.scenario == scenario.name && it.max_new_tokens == point.new_tokens
+        };
+        let shortened = workloads.iter().filter(is_of).filter(|it| it.shape == point.shape);
+        let first = shortened.filter_map(|it| it.shortened_from).next();
+        Point { prompt_tokens: first.unwrap_or(point.prompt_tokens), ..point }
+    };
+    let of_plan: Vec<_> = workloads.iter().map(|it| key(&it.scenario, &point_of(it))).collect();
+    let of_scenario = |it: &Scenario| -> Vec<_> {
+        let points = it.points(set).into_iter();
+        points.map(|point| key(it.name, &planned_length(it, point))).collect()
+    };
+    let selected: Vec<_> = scenarios.iter().flat_map(of_scenario).collect();
     selected.iter().all(|it| of_plan.contains(it)) && of_plan.iter().all(|it| selected.contains(it))
+}
+
+/// The values of the axes in a workload. A prompt that was shortened has the length that the scenario has.
+fn point_of(workload: &Workload) -> Point {
+    let text = match &workload.prompt {
+        // A few files of a plan are never freed, as those of the command line.
+        Prompt::Text(OwnText::File(file)) => Text::File(Box::leak(Box::new(file.clone()))),
+        _ => Text::Kind(workload.shape.text),
+    };
+    let prompt_tokens = match workload.prompt {
+        Prompt::Tokens(tokens) => {
+            workload.shortened_from.unwrap_or(tokens).saturating_sub(workload.shape.depth)
+        }
+        Prompt::Text(_) => 0,
+    };
+    Point { prompt_tokens, new_tokens: workload.max_new_tokens, text, shape: workload.shape }
 }
 
 /// For each axis, the values that all these scenarios have in the plan, if one of the scenarios has other values by itself.
@@ -160,20 +191,25 @@ fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues 
     AxisValues { new_tokens: AxisValues::shared(&all).new_tokens, ..values }
 }
 
-/// The values of the axes in workloads. A prompt of the user has no length.
+/// The values of the axes in workloads. Lengths and depths are those of the prompts that have them from the axes.
 fn values_of(workloads: &[&Workload]) -> AxisValues {
-    let point = |it: &&Workload| Point {
-        prompt_tokens: match it.prompt {
-            Prompt::Tokens(tokens) => it.shortened_from.unwrap_or(tokens).saturating_sub(it.shape.depth),
-            Prompt::Text(_) => 0,
-        },
-        new_tokens: it.max_new_tokens,
-        text: Text::Kind(it.shape.text),
-        shape: it.shape,
-    };
-    let mut values = AxisValues::of_points(&workloads.iter().map(point).collect::<Vec<_>>());
-    if workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_))) {
-        (values.prompt_tokens, values.depth, values.prompts) = (Vec::new(), Vec::new(), Vec::new());
+    let has_own_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(OwnText::One(_))));
+    let points: Vec<Point> = workloads.iter().map(|it| point_of(it)).collect();
+    let has_length = |text: Text| text.has_length_of_axis() && !has_own_text;
+    let with_length: Vec<Point> = points.iter().filter(|it| has_length(it.text)).copied().collect();
+    let AxisValues { mut prompt_tokens, depth, .. } = AxisValues::of_points(&with_length);
+    if let [_] = prompt_tokens[..] {
+        // A single length is not shortened, so it is the length of the request.
+        let sent =
+            workloads.iter().filter(|it| has_length(point_of(it).text)).filter_map(|it| match it.prompt {
+                Prompt::Tokens(tokens) => Some(tokens.saturating_sub(it.shape.depth)),
+                Prompt::Text(_) => None,
+            });
+        prompt_tokens = distinct(sent);
+    }
+    let mut values = AxisValues { prompt_tokens, depth, ..AxisValues::of_points(&points) };
+    if has_own_text {
+        values.prompts = Vec::new();
     }
     values
 }
@@ -200,10 +236,7 @@ fn workload_arguments(cases: &[&Case]) -> Vec<String> {
             Prompt::Text(OwnText::One(text)) => {
                 settings.insert("--prompt", pasteable(std::slice::from_ref(text)));
             }
-            Prompt::Text(OwnText::File(file)) => {
-                settings.insert("--prompts", pasteable(std::slice::from_ref(&file.path)));
-            }
-            Prompt::Tokens(_) => {}
+            Prompt::Text(OwnText::File(_)) | Prompt::Tokens(_) => {}
         }
         if let Some(sampling) = &workload.sampling {
             settings.insert("--temperature", sampling.temperature.to_string());

@@ -1,16 +1,19 @@
 //! The axes of a scenario: the numbers and settings in which its workloads vary. A workload has one value of each axis.
-//! To add an axis, add an entry to `axes!`, and the field of `Point` or `Shape` that holds its value.
+//! To add an axis: add an entry to `axes!`, the field of `Point` or `Shape` that holds its value, its default in
+//! `Shape::default`, and an implementation of `Value` if its type is new. `Prompts::request` puts it into a request, and
+//! `run/case.rs` checks that an engine supports it. Options, keys of run files and labels come from the entry.
 
 use clap::Args;
 use protocol::Padding;
 use serde::{Deserialize, Serialize};
 
 use super::texts::{Text, TextKind};
-use crate::shell::{choice_parser, whole_number};
+use crate::shell::{choice_parser, pasteable, whole_number};
 
 /// The most tokens of a prompt, a depth or an output: far more than any model's context.
 const MAX_TOKENS: u32 = 1 << 24;
 const MAX_BATCH: u32 = 1024;
+/// The names on the command line and in the protocol.
 const PADDINGS: [(&str, Padding); 3] =
     [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
 
@@ -21,13 +24,18 @@ enum Named {
     Varying,
     /// Those of an axis with several values, and one that is not the scenario's.
     Unusual,
-    /// Like `Unusual`, but never the default value. So a workload has one label alone and in a sweep.
+    /// Like `Unusual`, but never the default value: the usual request keeps its short label in a sweep.
     NotDefault,
 }
 
-/// A value as the command line takes it.
 trait Value: Copy + PartialEq {
+    /// The value as the command line takes it.
     fn word(self) -> String;
+
+    /// The value in labels and descriptions.
+    fn shown(self) -> String {
+        self.word()
+    }
 }
 
 /// Defines the axes: the types with a list for each axis, the options of the command line, and what is done with each of them.
@@ -51,6 +59,21 @@ macro_rules! axes {
                 Self { $($axis: if set.$axis.is_empty() { self.$axis } else { set.$axis },)+ }
             }
 
+            /// The values of both for each axis. An axis that only one of them has also keeps its default value.
+            pub fn joined(self, other: Axes) -> Axes<'static> {
+                AxisValues { $($axis: {
+                    let of = |values: &[$value]| match values {
+                        [] => list::<$value>(Point::default().$($field).+),
+                        values => values.to_vec(),
+                    };
+                    match (self.$axis, other.$axis) {
+                        ([], []) => Vec::new(),
+                        (own, other) => distinct(&[of(own), of(other)].concat()),
+                    }
+                },)+ }
+                .leak()
+            }
+
             /// The cross product of all values, in the order of the axes.
             pub fn points(self) -> Vec<Point> {
                 let mut points = vec![Point::default()];
@@ -68,7 +91,7 @@ macro_rules! axes {
 
             /// The values of all axes: `prompt tokens: 16, 128; new tokens: 1`.
             pub fn describe(self) -> String {
-                let axes = [$(($title, self.$axis.iter().map(|it| shown(*it)).collect::<Vec<_>>()),)+];
+                let axes = [$(($title, self.$axis.iter().map(|it| it.shown()).collect::<Vec<_>>()),)+];
                 let axes = axes.into_iter().filter(|(_, values)| !values.is_empty());
                 axes.map(|(axis, values)| format!("{axis}: {}", values.join(", "))).collect::<Vec<_>>().join("; ")
             }
@@ -81,7 +104,7 @@ macro_rules! axes {
                     let (default, value) = (list(Point::default().$($field).+), list::<$value>(point.$($field).+));
                     let of_scenario = if own.$axis.is_empty() { &default[..] } else { own.$axis };
                     if is_named($named, self.$axis, of_scenario, &default, &value) {
-                        words.extend(value.iter().map(|&it| format!("{}{}", $prefix, shown(it))));
+                        words.extend(value.iter().map(|&it| format!("{}{}", $prefix, it.shown())));
                     }
                 )+
                 words
@@ -119,7 +142,10 @@ macro_rules! axes {
             pub fn options(&self) -> Vec<String> {
                 let lists = [$((stringify!($axis), self.$axis.iter().map(|it| it.word()).collect::<Vec<_>>()),)+];
                 let lists = lists.into_iter().filter(|(_, values)| !values.is_empty());
-                lists.map(|(axis, values)| format!("--{} {}", axis.replace('_', "-"), values.join(","))).collect()
+                let option = |(axis, values): (&str, Vec<String>)| {
+                    format!("--{} {}", axis.replace('_', "-"), pasteable(&[values.join(",")]))
+                };
+                lists.map(option).collect()
             }
         }
 
@@ -127,7 +153,7 @@ macro_rules! axes {
             /// The title of each axis, with its value here.
             fn values(&self) -> Vec<(&'static str, String)> {
                 let none = || "none".to_string();
-                vec![$(($title, list::<$value>(self.$($field).+).first().map_or_else(none, |&it| shown(it))),)+]
+                vec![$(($title, list::<$value>(self.$($field).+).first().map_or_else(none, |&it| it.shown())),)+]
             }
         }
     };
@@ -231,6 +257,10 @@ impl Value for bool {
     fn word(self) -> String {
         self.to_string()
     }
+
+    fn shown(self) -> String {
+        if self { "on".into() } else { "off".into() }
+    }
 }
 
 impl Value for Padding {
@@ -243,17 +273,12 @@ impl Value for Text {
     fn word(self) -> String {
         match self {
             Self::Kind(kind) => kind.word().into(),
-            Self::File(file) => file.name(),
+            Self::File(file) => file.path.clone(),
         }
     }
-}
 
-/// The value in labels and descriptions.
-fn shown(value: impl Value) -> String {
-    match value.word().as_str() {
-        "true" => "on".into(),
-        "false" => "off".into(),
-        word => word.into(),
+    fn shown(self) -> String {
+        self.name()
     }
 }
 
@@ -285,17 +310,12 @@ fn shared<T: PartialEq + Clone>(lists: Vec<(&[T], &[T])>) -> Vec<T> {
     if is_set && lists.iter().all(is_shared) { used.to_vec() } else { Vec::new() }
 }
 
-/// The name on the command line and in the protocol.
 pub fn padding_name(padding: Padding) -> &'static str {
-    match padding {
-        Padding::Left => "left",
-        Padding::Right => "right",
-        Padding::Packed => "packed",
-    }
+    PADDINGS.iter().find(|(_, known)| *known == padding).map_or("", |(name, _)| name)
 }
 
 impl Shape {
-    /// Whether a request has one sequence, with a cache of keys and values.
+    /// Whether a request has one sequence of natural text, with a cache of keys and values.
     pub fn is_one_cached_sequence(&self) -> bool {
         Self { depth: 0, ..*self } == Self::default()
     }

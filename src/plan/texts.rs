@@ -47,13 +47,12 @@ pub enum Length {
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $word:literal, $source:expr, $length:expr;)+) => {
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum TextKind { $($(#[$doc])* $kind,)+ }
+        pub enum TextKind { $($(#[$doc])* #[serde(rename = $word)] $kind,)+ }
 
         impl TextKind {
             pub const ALL: &[Self] = &[$(Self::$kind,)+];
 
-            /// The name on the command line and in labels.
+            /// The name on the command line, in labels and in records.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$kind => $word,)+ }
             }
@@ -131,6 +130,19 @@ impl Text {
             Self::File(file) => Some(file),
         }
     }
+
+    /// The name in labels.
+    pub fn name(self) -> String {
+        match self {
+            Self::Kind(kind) => kind.word().into(),
+            Self::File(file) => file.name(),
+        }
+    }
+
+    /// Whether the prompts have the length and the depth of the axes. A file's prompts have lengths of their own.
+    pub fn has_length_of_axis(self) -> bool {
+        matches!(self, Self::Kind(kind) if kind.length() == Length::OfAxis)
+    }
 }
 
 impl Default for Text {
@@ -151,7 +163,7 @@ impl FromStr for Text {
         if !word.contains(['/', '.']) {
             let hint = similar_name(word, &words)
                 .map_or_else(|| listed(&words), |similar| format!("did you mean `{similar}`?"));
-            return Err(format!("no kind of text and no file; {hint}"));
+            return Err(format!("no kind of text; a file needs a path, as in `./{word}`; {hint}"));
         }
         let file = PromptFile::read(Path::new(word)).map_err(|error| format!("{error:#}"))?;
         Ok(Self::File(Box::leak(Box::new(file))))
@@ -206,7 +218,7 @@ impl PromptFile {
     /// Reads a file: each line is a prompt. A line of a `.jsonl` file is an object with `prompt` or `messages`.
     fn read(path: &Path) -> Result<Self> {
         let facts = std::fs::metadata(path)?;
-        ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "it is no text file of 64 MB at most");
+        ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "not a file, or larger than 64 MiB");
         let text = std::fs::read_to_string(path)?;
         let is_json = path.extension().is_some_and(|it| it == "jsonl");
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -215,7 +227,7 @@ impl PromptFile {
             false => Ok(line.to_string()),
         };
         let texts: Vec<String> = lines.map(prompt).collect::<Result<_>>()?;
-        ensure!(!texts.is_empty(), "it has no prompts");
+        ensure!(!texts.is_empty(), "the file has no prompts");
         Ok(Self {
             path: path.to_string_lossy().into(),
             digest: paths::digest(text.as_bytes()),
@@ -295,7 +307,7 @@ mod tests {
         let chat = r#"{"messages": [{"role": "user", "content": "Hi"}], "id": 7}"#;
         let lines = format!("{{\"prompt\": \"a\\nb\"}}\n{chat}\n");
         assert_eq!(read("a.jsonl", &lines).unwrap(), ["a\nb", "user: Hi\nassistant:"]);
-        assert_eq!(read("b.txt", "\n").unwrap_err(), "it has no prompts");
+        assert_eq!(read("b.txt", "\n").unwrap_err(), "the file has no prompts");
         let neither = "line 2: expected either `prompt` or `messages`";
         assert_eq!(read("b.jsonl", "{\"prompt\": \"a\"}\n{}\n").unwrap_err(), neither);
     }
@@ -303,7 +315,8 @@ mod tests {
     #[test]
     fn a_word_that_is_no_kind_and_no_path_gets_a_hint() {
         let error = |word: &str| word.parse::<Text>().unwrap_err();
-        assert_eq!(error("randm"), "no kind of text and no file; did you mean `random`?");
+        let expected = "no kind of text; a file needs a path, as in `./randm`; did you mean `random`?";
+        assert_eq!(error("randm"), expected);
         assert!(error("./absent.txt").contains("No such file"));
         assert_eq!("code".parse(), Ok(Text::Kind(TextKind::Code)));
     }
