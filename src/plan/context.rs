@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::{Model, Plan, Prompt, Selection, Workload};
 use crate::plan::rows;
-use crate::plan::scenario::Kind;
+use crate::plan::scenario::{Kind, Scenario};
 use crate::plan::texts::Length;
 use crate::shell::Usage;
 use crate::text::{plural, with_commas};
@@ -56,12 +56,18 @@ pub fn check(
     let axes = &selection.axes;
     let sets_tokens = [&axes.prompt_tokens, &axes.new_tokens, &axes.depth].iter().any(|it| !it.is_empty());
     for scenario in &selection.scenarios {
-        let refused_by = |(model, limit): &(&Model, ContextLimit)| -> Option<Vec<(Workload, String)>> {
-            let workloads = rows::workloads(selection, scenario, model.context_tokens).into_iter();
-            workloads.map(|it| limit.excess(&it).map(|excess| (it, excess))).collect()
+        let workloads = |(model, limit): &(&Model, ContextLimit)| {
+            (rows::workloads(selection, scenario, model.context_tokens), *limit)
+        };
+        let workloads: Vec<(Vec<Workload>, ContextLimit)> = limits.iter().map(workloads).collect();
+        if !workloads.is_empty() && workloads.iter().all(|(of_model, _)| of_model.is_empty()) {
+            bail!(Usage(without_requests(selection, scenario, &limits)));
+        }
+        let refused_by = |(of_model, limit): (Vec<Workload>, ContextLimit)| -> Option<Vec<_>> {
+            of_model.into_iter().map(|it| limit.excess(&it).map(|excess| (it, excess))).collect()
         };
         // The first model stands for all, if none holds a request of the scenario.
-        let by_models: Option<Vec<_>> = limits.iter().map(refused_by).collect();
+        let by_models: Option<Vec<_>> = workloads.into_iter().map(refused_by).collect();
         let Some(of_scenario) = by_models.and_then(|it| it.into_iter().next()) else {
             one_fits |= !(sets_tokens && scenario.kind == Kind::Launch);
             continue;
@@ -100,6 +106,22 @@ fn check_values(selection: &Selection, limits: &[(&Model, ContextLimit)]) -> Res
 fn model_names(limits: &[(&Model, ContextLimit)]) -> String {
     let models: Vec<_> = limits.iter().map(|(model, _)| format!("`{}`", model.name)).collect();
     models.join(" and of ")
+}
+
+/// The reason why a scenario has no request with any of its texts.
+fn without_requests(selection: &Selection, scenario: &Scenario, limits: &[(&Model, ContextLimit)]) -> String {
+    let (name, axes) = (scenario.name, scenario.axes_with(&selection.axes));
+    if axes.depth.is_empty() || axes.depth.contains(&0) {
+        let models = model_names(limits);
+        return format!(
+            "`{name}`: the context of {models} is unknown, so it has no prompt `long` or `beyond`\n\
+             hint: another kind of text (`orchestrate scenarios`)"
+        );
+    }
+    format!(
+        "`{name}`: each of its requests has a depth, and the prompts of `--prompts` have none\n\
+         hint: a scenario without a depth, such as `-s decode`"
+    )
 }
 
 fn refusal(

@@ -164,6 +164,8 @@ impl Row<'_> {
 /// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. In a scenario of
 /// launches, such as `load`, the number of new tokens is the only axis that the user can set.
 ///
+/// A text with a length of its own has no depth, so it is left out of a scenario where each request has one.
+///
 /// Among several lengths, a prompt that the context does not hold becomes the longest that it holds.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
@@ -193,9 +195,13 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
         rounds: if is_launch { 1 } else { selection.rounds.unwrap_or(scenario.rounds) },
     };
     let mut points: Vec<(Point, Option<u32>)> = Vec::new();
+    let is_without_depth = axes.depth.is_empty() || axes.depth.contains(&0);
     for point in axes.points() {
+        if !point.text.has_length_of_axis() && !is_without_depth {
+            continue;
+        }
         let has_length = selection.prompt.is_none() && point.text.file().is_none();
-        // A single length that does not fit is an error, because nothing would be left of what the user set.
+        // A single length that does not fit is an error, because the user named this length and no other.
         let is_sweep = axes.prompt_tokens.len() > 1;
         let longest = context.filter(|_| has_length && is_sweep).and_then(|it| longest_prompt(&point, it));
         let with_length = |prompt_tokens| Point { prompt_tokens, ..point };
@@ -210,7 +216,9 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
                 None => (point, None),
             },
             (Length::Tokens(tokens), _) => without_depth(tokens),
-            (Length::ToContextEnd, Some(context)) => without_depth(context.saturating_sub(point.new_tokens)),
+            (Length::ToContextEnd, Some(context)) => {
+                without_depth(context.saturating_sub(point.new_tokens).max(1))
+            }
             (Length::BeyondContext, Some(context)) => without_depth(context.saturating_add(1)),
             // Without a known context there is no such prompt.
             (Length::ToContextEnd | Length::BeyondContext, None) => continue,
@@ -231,9 +239,11 @@ fn longest_prompt(point: &Point, context: u32) -> Option<u32> {
     (is_useful && point.prompt_tokens > room).then_some(room)
 }
 
-/// The words of a workload's label. The length of a shortened prompt is always named.
+/// The words of a workload's label. The length of a shortened prompt is always named, and a file has no length.
 fn words(axes: &Axes, point: &Point, shortened_from: Option<u32>, scenario: &Scenario) -> Vec<String> {
-    let mut words = axes.words_of(point, &scenario.axes);
+    let named =
+        Axes { prompt_tokens: if point.text.file().is_some() { &[] } else { axes.prompt_tokens }, ..*axes };
+    let mut words = named.words_of(point, &scenario.axes);
     if shortened_from.is_some() {
         words[0] = format!("{} {FULL_CONTEXT}", point.prompt_tokens);
     }

@@ -100,6 +100,7 @@ pub fn resolve<'a>(
         ..settings
     };
     values::check(&selection)?;
+    check_texts(&selection)?;
     selection.reference = default_reference(registry, &selection);
     selection.models = models::models(&names.models, sources.model)?;
     for model in &mut selection.models {
@@ -324,9 +325,8 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
         };
         for scenario in scenarios {
             match selected.iter_mut().find(|it| it.name == scenario.name) {
-                // A suite may have only some values of the scenario's axes. The entry with more workloads counts.
-                Some(known) if known.axes.points().len() < scenario.axes.points().len() => *known = scenario,
-                Some(_) => {}
+                // A suite may have other values of the scenario's axes.
+                Some(known) => known.axes = known.axes.joined(scenario.axes),
                 None => selected.push(scenario),
             }
         }
@@ -334,6 +334,37 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
     // A scenario about the first request of a launch comes before those that would take it.
     selected.sort_by_key(|it| it.headline != MetricId::FIRST_RUN);
     Ok(selected)
+}
+
+/// Refuses two texts with one name, because values are found by labels. Refuses a length or a depth that no prompt of
+/// `--prompts` has.
+fn check_texts(selection: &Selection) -> Result<()> {
+    let axes = &selection.axes;
+    let of_scenarios =
+        selection.scenarios.iter().map(|it| (format!("`scenarios.{}`", it.name), it.axes.prompts));
+    for (place, texts) in std::iter::once(("--prompts".into(), &axes.prompts[..])).chain(of_scenarios) {
+        let mut names: Vec<String> = Vec::new();
+        for name in texts.iter().map(|text| text.name()) {
+            if names.contains(&name) {
+                let message = format!("{place}: two texts have the name `{name}` in labels");
+                return Err(Usage(format!("{message}\nhint: rename one of the files")).into());
+            }
+            names.push(name);
+        }
+    }
+    if axes.prompts.is_empty() || axes.prompts.iter().any(|text| text.has_length_of_axis()) {
+        return Ok(());
+    }
+    let has_depth = axes.depth.iter().any(|&depth| depth > 0);
+    for (option, is_set) in [("--prompt-tokens", !axes.prompt_tokens.is_empty()), ("--depth", has_depth)] {
+        if is_set {
+            let message =
+                format!("{option}: the prompts of `--prompts` have lengths of their own, and no depth");
+            let hint = format!("leave out `{option}`, or add a kind such as `natural` to `--prompts`");
+            return Err(Usage(format!("{message}\nhint: {hint}")).into());
+        }
+    }
+    Ok(())
 }
 
 /// The names that `-s` takes.

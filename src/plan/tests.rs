@@ -193,3 +193,47 @@ fn a_preset_sets_its_default_dtype_and_its_comparison() {
     selection.candidates.remove(0);
     assert_eq!(Plan::new(&selection).preset_comparisons(), []);
 }
+
+#[test]
+fn a_suite_and_its_scenario_together_measure_the_values_of_both() {
+    let names = ["default", "ttft"].map(String::from);
+    let registry = crate::engines::registry::Registry::open().unwrap();
+    let scenarios = crate::plan::selection::scenarios(&registry, &names, &[]).unwrap();
+    let selection = Selection { scenarios, ..selection() };
+    let plan = Plan::new(&selection);
+    let labels: Vec<&str> = plan.cases.iter().map(|case| case.workload.label.as_str()).collect();
+    for label in ["ttft 10", "ttft 128", "ttft 400", "ttft 512", "prefill", "decode"] {
+        assert!(labels.contains(&label), "{label}: {labels:?}");
+    }
+}
+
+#[test]
+fn a_scenario_without_any_request_is_refused_with_the_reason() {
+    let refusal = |scenario: &str, text: &str, context: Option<u32>| {
+        let scenarios = crate::plan::scenario::named(scenario).unwrap();
+        let mut selection = Selection { scenarios, ..selection() };
+        selection.axes.prompts = vec![text.parse().unwrap()];
+        selection.models[0].context_tokens = context;
+        let limit = context::ContextLimit { tokens: context, ..Default::default() };
+        context::check(&selection, &[scenario.into()], |_, _| limit).map_err(|error| error.to_string())
+    };
+    let unknown = refusal("prefill", "long", None).unwrap_err();
+    let expected = "`prefill`: the context of `m` is unknown, so it has no prompt `long` or `beyond`\nhint: ";
+    assert!(unknown.starts_with(expected), "{unknown}");
+    let no_depth = refusal("depth", "short", Some(16384)).unwrap_err();
+    let expected =
+        "`depth`: each of its requests has a depth, and the prompts of `--prompts` have none\nhint: ";
+    assert!(no_depth.starts_with(expected), "{no_depth}");
+    assert_eq!(refusal("decode", "short", Some(16384)), Ok(()));
+    assert_eq!(refusal("prefill", "long", Some(2048)), Ok(()));
+}
+
+#[test]
+fn a_long_prompt_without_room_for_the_output_is_no_empty_prompt() {
+    let mut selection = Selection { scenarios: crate::plan::scenario::named("edge").unwrap(), ..selection() };
+    selection.axes = AxisValues::with_new_tokens(2048);
+    selection.models[0].context_tokens = Some(2048);
+    let plan = Plan::new(&selection);
+    let long = plan.cases.iter().find(|case| case.workload.label.ends_with(" long")).unwrap();
+    assert_eq!(long.workload.prompt, Prompt::Tokens(1));
+}

@@ -101,6 +101,43 @@ fn a_text_that_is_no_kind_and_no_file_of_prompts_is_refused() {
 }
 
 #[test]
+fn texts_with_one_name_or_without_the_length_of_an_option_are_refused() {
+    let scratch = Scratch::new();
+    for folder in ["a", "b"] {
+        std::fs::create_dir(scratch.join(folder)).unwrap();
+        std::fs::write(scratch.join(folder).join("p.txt"), "Hello\n").unwrap();
+    }
+    std::fs::write(scratch.join("code"), "Hello\n").unwrap();
+    let no_length = "the prompts of `--prompts` have lengths of their own, and no depth";
+    for (options, expected) in [
+        ("prefill --prompts a/p.txt,b/p.txt", "--prompts: two texts have the name `p.txt` in labels"),
+        ("prefill --prompts code,./code", "--prompts: two texts have the name `code` in labels"),
+        ("prefill --prompts a/p.txt --prompt-tokens 64", &format!("--prompt-tokens: {no_length}")),
+        ("decode --prompts a/p.txt --depth 512", &format!("--depth: {no_length}")),
+        ("depth --prompts a/p.txt", "`depth`: each of its requests has a depth"),
+    ] {
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(scratch.engine("one", "")).arg("-s").args(options.split(' ')).arg("--dry-run");
+        let outcome = finish(command.current_dir(scratch.join("."))).exits_with(2);
+        let stderr = crate::support::without_line_breaks(&outcome.stderr);
+        assert!(stderr.contains(expected) && stderr.contains("hint: "), "{options}: {stderr}");
+    }
+}
+
+#[test]
+fn a_label_of_a_files_prompts_has_no_length_and_no_depth() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.join("p.txt"), "Hello\n").unwrap();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "ttft,decode", "--prompts", "p.txt"]);
+    command.args(SHORT).arg("--results").arg(scratch.results());
+    let outcome = finish(command.current_dir(scratch.join("."))).exits_with(0);
+    let cases: Vec<Value> = outcome.json()["cases"].as_array().unwrap().clone();
+    let labels: Vec<&Value> = cases.iter().map(|case| &case["case"]).collect();
+    assert_eq!(labels, ["ttft p.txt", "decode p.txt"]);
+}
+
+#[test]
 fn a_cold_start_shows_the_first_request_of_the_launch_beside_a_warm_one() {
     let slow_first = ("slow", "--per-token-ns 1000");
     let options = ["-s", "cold", "--blocks", "2", "--json", "-"];
