@@ -264,3 +264,16 @@ fn a_slow_row_of_an_unusual_prompt_is_a_note_with_the_likely_reason() {
     assert!(note.starts_with("`patient-original` `edge long`: a request takes "), "{note}");
     assert!(note.contains("likely reason: a long prefill: 2,032 prompt tokens, "), "{note}");
 }
+
+#[test]
+fn a_row_that_is_slow_by_its_length_or_its_output_is_no_slow_row_of_an_unusual_prompt() {
+    for (scenario, texts) in
+        [("prefill", "code"), ("throughput", "random"), ("throughput", "natural,random,code")]
+    {
+        let scenarios = crate::plan::scenario::named(scenario).unwrap();
+        let mut selection = crate::plan::Selection { scenarios, ..selection(&["patient-original"]) };
+        selection.axes.prompts = texts.split(',').map(|word| word.parse().unwrap()).collect();
+        let notes = Report::of(&measured(&selection, &[ORIGINAL])).notes;
+        assert!(!notes.iter().any(|note| note.contains("likely reason")), "{scenario} {texts}: {notes:?}");
+    }
+}

@@ -1,6 +1,8 @@
 //! Rows of unusual prompts whose requests take much longer than those of the engine's other prompts, with the likely reason.
 
 use crate::analysis::metric::MetricId;
+use crate::plan::axes::Shape;
+use crate::plan::texts::{Length, TextKind};
 use crate::plan::{Prompt, Workload};
 use crate::report::rows::{Row, group_by_key};
 use crate::report::run_data::RunData;
@@ -18,21 +20,24 @@ struct Times {
     prompt_tokens: f64,
 }
 
-/// A note for each slow row, within the rows of one engine and scenario that have several kinds of text.
+/// A note for each slow row, within the rows of one engine and scenario that differ only in the kind of text.
 pub fn slow(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let with_times = rows.iter().filter_map(|(case, row)| {
         let workload = &data.plan.cases[*case].workload;
-        Some((
-            (row.engine.label.clone(), row.case.scenario.clone()),
-            (row, workload, Times::of(row, workload)?),
-        ))
+        let others = Shape { text: TextKind::default(), ..workload.shape };
+        let key = (row.engine.label.clone(), row.case.scenario.clone(), workload.max_new_tokens, others);
+        Some((key, (row, workload, Times::of(row, workload)?)))
     });
     let groups = group_by_key(with_times);
     groups.iter().flat_map(|(_, rows)| slow_of(rows)).collect()
 }
 
 fn slow_of(rows: &[(&Row, &Workload, Times)]) -> Vec<String> {
-    let kinds = rows.iter().filter(|(_, workload, _)| !workload.shape.text.is_natural()).count();
+    let kinds = distinct(rows.iter().map(|(_, workload, _)| workload.shape.text)).len();
+    // Rows of several lengths differ by their lengths, and not only by their kinds.
+    let is_of_axis = |workload: &Workload| workload.shape.text.length() == Length::OfAxis;
+    let of_axis = rows.iter().filter(|(_, workload, _)| is_of_axis(workload));
+    let lengths = distinct(of_axis.map(|(_, workload, _)| &workload.prompt)).len();
     let middle = |of: fn(&Times) -> f64| median(&rows.iter().map(|(.., it)| of(it)).collect::<Vec<_>>());
     let usual = || {
         Some(Times {
@@ -42,7 +47,7 @@ fn slow_of(rows: &[(&Row, &Workload, Times)]) -> Vec<String> {
             prompt_tokens: middle(|it| it.prompt_tokens)?,
         })
     };
-    let Some(usual) = usual().filter(|_| kinds > 2) else { return Vec::new() };
+    let Some(usual) = usual().filter(|_| kinds > 2 && lengths < 2) else { return Vec::new() };
     let slow = rows.iter().filter(|(.., it)| it.total > SLOW_FACTOR * usual.total);
     let note = |(row, _, times): &(&Row, &Workload, Times)| {
         let (factor, why) = (three_digits(times.total / usual.total), times.reason(&usual));
@@ -54,12 +59,17 @@ fn slow_of(rows: &[(&Row, &Workload, Times)]) -> Vec<String> {
     slow.map(note).collect()
 }
 
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    group_by_key(values.map(|it| (it, ()))).into_iter().map(|(value, _)| value).collect()
+}
+
 impl Times {
     fn of(row: &Row, workload: &Workload) -> Option<Self> {
         let estimate = |id| row.summary(id).map(|it| it.estimate);
         let (total, first) = (estimate(MetricId::TOTAL)?, estimate(MetricId::FIRST_TOKEN)?);
         let Prompt::Tokens(tokens) = workload.prompt else { return None };
-        let next = estimate(MetricId::INTER_TOKEN).unwrap_or(0.0) * f64::from(workload.max_new_tokens - 1);
+        let next = estimate(MetricId::INTER_TOKEN).unwrap_or(0.0)
+            * f64::from(workload.max_new_tokens.saturating_sub(1));
         (row.failure.is_none()).then_some(Self { total, first, next, prompt_tokens: f64::from(tokens) })
     }
 
@@ -71,11 +81,11 @@ impl Times {
         let other = self.total - usual.total - first - next;
         match (first.max(next) > other, first > next, is_long) {
             (false, ..) => {
-                "time outside the tokens, such as the tokeniser or the transfer of the request".into()
+                "time outside the tokens, such as the tokenizer or the transfer of the request".into()
             }
             (_, true, true) => format!("a long prefill: {tokens} prompt tokens, {share} % of the time"),
             (_, true, false) => {
-                format!("a slow first token, {share} % of the time, by a prompt of usual length")
+                format!("a slow first token after a prompt of the usual length, {share} % of the time")
             }
             (_, false, true) => format!("slow decode steps after {tokens} prompt tokens"),
             (_, false, false) => "slow decode steps".into(),
