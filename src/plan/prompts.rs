@@ -15,6 +15,8 @@ use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
+/// A text with fewer ids than this gets a longer salt, because a few of its ids are soon drawn again.
+const MANY_IDS: usize = 64;
 /// The number of warm-up requests with the same prompt at the start of each case of a launch. An engine that reports
 /// `deterministic` must answer them with equal ids.
 pub const IDENTICAL_WARM_UPS: u32 = 2;
@@ -68,7 +70,7 @@ impl Prompts {
     pub fn batch(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
         match workload.prompt {
             Prompt::Tokens(tokens) if Self::is_dependent(workload, key) => {
-                let salt = self.salt(workload, key, SALT_TOKENS);
+                let salt = self.salt(workload, key, SALT_TOKENS)?;
                 Ok(vec![self.dependent_ids(workload, key, tokens as usize, &salt)])
             }
             _ => self.text_windows(workload, key),
@@ -82,31 +84,34 @@ impl Prompts {
 
     /// The random ids at the start of a prompt. The random numbers depend on the label, so that a short prompt is not the
     /// beginning of a longer one.
-    fn salt(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Vec<u32> {
-        let ids = self.ids_of(workload.shape.text);
+    fn salt(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Result<Vec<u32>> {
+        let ids = self.ids_of(workload.shape.text)?;
         let id = |position| ids[random(&workload.label, key, position) as usize % ids.len()];
-        (1..=tokens as u64).map(id).collect()
+        Ok((1..=tokens as u64).map(id).collect())
     }
 
     /// The ids of a text, without BOS: never empty. Random ids are chosen from all ordinary tokens.
-    fn ids_of(&self, kind: TextKind) -> &[u32] {
-        let is_special = |id: &u32| self.tokenizer.decode(&[*id]).is_empty();
-        let all = 0..self.tokenizer.vocabulary_size() as u32;
-        let made = || -> Vec<u32> {
-            let ids = match kind.source() {
-                Source::HeldOut => Vec::new(),
-                Source::Text(text) => {
-                    self.tokenizer.encode(text).map(|ids| ids[self.bos.len()..].to_vec()).unwrap_or_default()
-                }
-                Source::RandomTokens => all.filter(|id| !is_special(id)).collect(),
-                Source::SpecialTokens => all.filter(is_special).collect(),
-            };
-            if ids.is_empty() { self.text_ids.clone() } else { ids }
+    fn ids_of(&self, kind: TextKind) -> Result<&[u32]> {
+        let special = || self.tokenizer.special_ids();
+        let ordinary = || {
+            let (special, all) = (special(), 0..self.tokenizer.vocabulary_size() as u32);
+            let is_text = |id: &u32| !special.contains(id) && !self.tokenizer.decode(&[*id]).is_empty();
+            all.filter(is_text).collect()
         };
-        match kind.source() {
+        let made = || match kind.source() {
+            Source::HeldOut => self.text_ids.clone(),
+            Source::Text(text) => {
+                self.tokenizer.encode(text).map(|ids| ids[self.bos.len()..].to_vec()).unwrap_or_default()
+            }
+            Source::RandomTokens => ordinary(),
+            Source::SpecialTokens => special(),
+        };
+        let ids = match kind.source() {
             Source::HeldOut => &self.text_ids,
             _ => self.ids_of_texts[kind as usize].get_or_init(made),
-        }
+        };
+        ensure!(!ids.is_empty(), "the tokenizer has no tokens for prompts of `{}`", kind.word());
+        Ok(ids)
     }
 
     /// A window of the text for each sequence, or the user's texts.
@@ -128,14 +133,14 @@ impl Prompts {
         // A prompt without room for BOS and text is text alone.
         let bos = if tokens > self.bos.len() { &self.bos[..] } else { &[] };
         let body = tokens - bos.len();
-        let ids = self.ids_of(workload.shape.text);
-        let is_random = workload.shape.text.source() == Source::RandomTokens;
-        let salt_tokens = match is_random {
+        let ids = self.ids_of(workload.shape.text)?;
+        let salt_tokens = match workload.shape.text.needs_ids() {
             true => body,
             false if key.is_identical_warm_up() => 0,
+            false if ids.len() < MANY_IDS => (4 * SALT_TOKENS).min(body / 2),
             false => SALT_TOKENS.min(body / 2),
         };
-        let salt = self.salt(workload, key, salt_tokens);
+        let salt = self.salt(workload, key, salt_tokens)?;
         let start = random(&workload.label, key, 0) as usize % ids.len();
         let text = ids.iter().cycle().skip(start).take(body - salt.len());
         Ok(bos.iter().chain(&salt).chain(text).copied().collect())
@@ -363,6 +368,45 @@ mod tests {
         assert_eq!(ids(2, RequestKind::Warmup, 0), ids(2, RequestKind::Warmup, 1));
         assert_ne!(ids(2, RequestKind::Warmup, 1), ids(2, RequestKind::Warmup, 2));
         assert_ne!(ids(2, RequestKind::Warmup, 0), ids(3, RequestKind::Warmup, 0));
+    }
+
+    #[test]
+    fn no_prompt_of_an_odd_text_repeats_within_a_run() {
+        let prompts = prompts();
+        for text in [TextKind::Special, TextKind::Random, TextKind::Whitespace, TextKind::Repeated] {
+            let shape = Shape { text, ..Shape::default() };
+            let workload = Workload { shape, ..Workload::specimen(Prompt::Tokens(128)) };
+            let keys = (0..5).flat_map(|block| (0..20).map(move |index| (block, index)));
+            let all: std::collections::BTreeSet<Vec<u32>> = keys
+                .map(|(block, index)| one(&prompts, &workload, key(block, RequestKind::Measured, index)))
+                .map(|ids| ids[..40].to_vec())
+                .collect();
+            assert_eq!(all.len(), 5 * 20, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn special_prompts_have_only_special_tokens_and_random_ones_have_none() {
+        let prompts = prompts();
+        let special = prompts.tokenizer.special_ids();
+        assert!(!special.is_empty() && prompts.bos.iter().all(|id| special.contains(id)), "{special:?}");
+        let ids = |text| {
+            let shape = Shape { text, ..Shape::default() };
+            let workload = Workload { shape, ..Workload::specimen(Prompt::Tokens(512)) };
+            one(&prompts, &workload, key(0, RequestKind::Measured, 0))[prompts.bos.len()..].to_vec()
+        };
+        assert!(ids(TextKind::Special).iter().all(|id| special.contains(id)));
+        assert!(!ids(TextKind::Random).iter().any(|id| special.contains(id)));
+    }
+
+    #[test]
+    fn a_text_without_tokens_is_an_error_that_names_its_kind() {
+        let prompts = prompts();
+        prompts.ids_of_texts[TextKind::Special as usize].set(Vec::new()).unwrap();
+        let shape = Shape { text: TextKind::Special, ..Shape::default() };
+        let workload = Workload { shape, ..Workload::specimen(Prompt::Tokens(8)) };
+        let error = prompts.batch(&workload, key(0, RequestKind::Measured, 0)).unwrap_err();
+        assert_eq!(error.to_string(), "the tokenizer has no tokens for prompts of `special`");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use stats::Random;
 const MIN_TOKENS: u32 = 64;
 /// The positions of the random numbers that choose which requests have a dependent prompt (`PARITY`), and how it is made
 /// (`CHOICE`). Lower positions are for the window and the salt.
-const PARITY: u64 = 1 << 10;
+const PARITY: u64 = 1 << 31;
 const CHOICE: u64 = PARITY + 1;
 /// The numbers of ids of a pattern. A longer one is repeated less often, and small models then ignore it.
 const PATTERN_TOKENS: [usize; 3] = [8, 12, 24];

@@ -63,6 +63,14 @@ impl Tokenizer {
         self.inner.decode(ids, true).unwrap_or_default()
     }
 
+    /// The ids of the tokens that are no text, such as BOS and EOS, in their order.
+    pub fn special_ids(&self) -> Vec<u32> {
+        let added = self.inner.get_added_tokens_decoder();
+        let mut ids: Vec<u32> = added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// The number of tokens, added ones included. The model's embedding may have more rows.
     pub fn vocabulary_size(&self) -> usize {
         self.inner.get_vocab_size(true)
