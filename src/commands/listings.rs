@@ -10,7 +10,7 @@ use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
 use crate::engines::registry::{Registry, State, missing_driver, obstacle};
-use crate::plan::scenario::{SCENARIOS, SUITES};
+use crate::plan::scenario::{SCENARIOS, SUITES, described_in_default_suite};
 use crate::plan::texts::TextKind;
 use crate::report::RESOURCE_FACTS;
 use crate::shell::unknown_name_or;
@@ -86,7 +86,9 @@ pub fn scenarios() -> Result<u8> {
         write!(text, "{}\n{}", suite.name, describe_suite(suite.about, &suite.describe()))?;
     }
     for (name, engine, suite) in Registry::open()?.suites() {
-        write!(text, "{name}\n{}", describe_suite(&suite.about, &suite.scenarios.join(", ")))?;
+        let scenarios: Vec<String> =
+            suite.scenarios.iter().map(|it| described_in_default_suite(it)).collect();
+        write!(text, "{name}\n{}", describe_suite(&suite.about, &scenarios.join(", ")))?;
         text.push_str(&paragraph(&format!("rows: {}", engine.rows_of(name).join(", "))));
     }
     let kinds: Vec<&str> = TextKind::ALL.iter().map(|kind| kind.word()).collect();

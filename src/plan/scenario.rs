@@ -29,11 +29,11 @@ impl Scenario {
         self.axes_with(set).points()
     }
 
-    /// Whether the requests are a part of those of another scenario, with the same headline.
-    fn repeats(&self) -> bool {
+    /// The scenario that has all these requests and others, with the same headline.
+    fn repeated_by(&self) -> Option<&'static Scenario> {
         let none = AxisValues::default();
         let points = self.points(&none);
-        SCENARIOS.iter().any(|other| {
+        SCENARIOS.iter().find(|other| {
             let all = other.points(&none);
             self.headline == other.headline
                 && all.len() > points.len()
@@ -216,6 +216,13 @@ impl SuitePart {
     const fn with_depths(scenario: &'static str, depth: &'static [u32]) -> Self {
         Self { scenario, axes: Axes { depth, ..Axes::of(&[], &[]) } }
     }
+
+    fn describe(&self) -> String {
+        let lengths: Vec<_> = self.axes.prompt_tokens.iter().map(u32::to_string).collect();
+        let depths = self.axes.depth.iter().map(|depth| format!("depth {depth}"));
+        let values: Vec<_> = lengths.into_iter().chain(depths).collect();
+        format!("{} {}", self.scenario, values.join(" and ")).trim_end().to_string()
+    }
 }
 
 pub const SUITES: &[Suite] = &[
@@ -273,22 +280,20 @@ impl Suite {
             Some(Scenario { axes: scenario.axes.with(part.axes), ..*scenario })
         };
         match self.parts {
-            Parts::Every => SCENARIOS.iter().filter(|it| !it.repeats()).copied().collect(),
+            Parts::Every => SCENARIOS.iter().filter(|it| it.repeated_by().is_none()).copied().collect(),
             Parts::These(parts) => parts.iter().filter_map(of_part).collect(),
         }
     }
 
     /// The scenarios, with the values that the suite sets: `load, ttft 128 and 512`.
     pub fn describe(&self) -> String {
-        let of_part = |part: &SuitePart| {
-            let lengths: Vec<_> = part.axes.prompt_tokens.iter().map(u32::to_string).collect();
-            let depths = part.axes.depth.iter().map(|depth| format!("depth {depth}"));
-            let values: Vec<_> = lengths.into_iter().chain(depths).collect();
-            format!("{} {}", part.scenario, values.join(" and ")).trim_end().to_string()
-        };
         match self.parts {
-            Parts::Every => "all scenarios".into(),
-            Parts::These(parts) => parts.iter().map(of_part).collect::<Vec<_>>().join(", "),
+            Parts::Every => {
+                let left_out = SCENARIOS.iter().filter_map(|it| Some((it.name, it.repeated_by()?.name)));
+                let named = left_out.map(|(name, other)| format!("{name}, which {other} contains"));
+                format!("all scenarios except {}", named.collect::<Vec<_>>().join(", "))
+            }
+            Parts::These(parts) => parts.iter().map(SuitePart::describe).collect::<Vec<_>>().join(", "),
         }
     }
 }
@@ -330,6 +335,13 @@ pub fn named_with_few_cases(name: &str) -> Option<Vec<Scenario>> {
 pub fn in_default_suite(name: &str) -> Option<Vec<Scenario>> {
     let of_default = SUITES[0].scenarios().into_iter().find(|it| it.name == name);
     of_default.map(|it| vec![it]).or_else(|| named(name))
+}
+
+/// A scenario with the values that `in_default_suite` gives it: `prefill 1024`.
+pub fn described_in_default_suite(name: &str) -> String {
+    let parts = if let Parts::These(parts) = SUITES[0].parts { parts } else { &[] };
+    let part = parts.iter().find(|part| part.scenario == name);
+    part.map_or_else(|| name.into(), SuitePart::describe)
 }
 
 /// Whether SCENARIOS has this name. A run file may define others, which no option can select without the file.
@@ -380,6 +392,9 @@ mod tests {
         };
         assert_eq!((lengths("default"), lengths("ttft")), (&[128, 512][..], SHORT_PROMPTS));
         assert_eq!(SUITES[0].describe(), "load, ttft 128 and 512, prefill 1024, decode depth 0");
+        // The suite of an engine has the same ones.
+        let of_engine = ["load", "prefill", "throughput"].map(described_in_default_suite);
+        assert_eq!(of_engine, ["load", "prefill 1024", "throughput"]);
     }
 
     #[test]
