@@ -307,6 +307,7 @@ mod tests {
             "-e /bin/true -s prefill",
             "-e /bin/true -s prefill --prompt-tokens 3000,100,4000 --prompts code,short",
             "-e /bin/true -s full",
+            "-e /bin/true -s default,ttft",
             "-e /bin/true -s decode --prompts natural,src/plan/texts/code.txt,src/plan/texts/lines.txt",
             "-e /bin/true --prompts src/plan/texts/code.txt",
         ] {
@@ -331,6 +332,24 @@ mod tests {
         let arguments = plan.arguments_of(&[last]);
         assert!(arguments.contains(" -s prefill --prompt-tokens 2047 "), "{arguments}");
         assert_eq!(plan_of_arguments(&arguments).cases[0].workload.prompt, plan.cases[last].workload.prompt);
+    }
+
+    #[test]
+    fn the_arguments_of_some_cases_of_a_suite_select_them_with_its_values() {
+        let arguments = |run: &str, labels: &[&str]| {
+            let plan = plan_of_arguments(run);
+            let cases = 0..plan.cases.len();
+            let named = cases.filter(|&it| labels.contains(&plan.cases[it].workload.label.as_str()));
+            plan.arguments_of(&named.collect::<Vec<_>>()).split(" --threads").next().unwrap().to_string()
+        };
+        let default = "-e /bin/true";
+        assert_eq!(
+            arguments(default, &["load", "prefill"]),
+            "-e /bin/true -s load,prefill --prompt-tokens 1024"
+        );
+        assert_eq!(arguments(default, &["ttft 512", "prefill"]), "-e /bin/true");
+        let both = "-e /bin/true -s default,ttft";
+        assert_eq!(arguments(both, &["ttft 10", "ttft 128", "prefill"]), "-e /bin/true -s default,ttft");
     }
 
     #[test]

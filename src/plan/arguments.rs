@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::axes::{AxisValues, Point, Shape};
-use super::scenario::{Kind, SCENARIOS, SUITES, Scenario, Suite};
+use super::scenario::{self, Kind, SCENARIOS, SUITES, Scenario, Suite};
 use super::texts::{OwnText, Text, TextKind};
 use super::{Case, Configuration, Mode, Plan, Prompt, Selection, Workload, engine_name, rows};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
@@ -128,6 +128,11 @@ pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'s
 
 /// Whether these scenarios, with these values of the axes, have exactly these workloads.
 fn has_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workload]) -> bool {
+    compare_workloads(scenarios, set, workloads) == (true, true)
+}
+
+/// Whether these scenarios, with these values of the axes, have all of these workloads, and whether they have no others.
+fn compare_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workload]) -> (bool, bool) {
     let has_own_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(OwnText::One(_))));
     // Two points are one workload if they differ only in a length or a depth that the prompt does not have.
     let key = |scenario: &str, point: &Point| {
@@ -148,17 +153,24 @@ fn has_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Workloa
         let first = shortened.filter_map(|it| it.shortened_from).next();
         Point { prompt_tokens: first.unwrap_or(point.prompt_tokens), ..point }
     };
-    let of_plan: Vec<_> = workloads.iter().map(|it| key(&it.scenario, &point_of(it))).collect();
+    let is_of_sweep = |workload: &Workload| {
+        let scenario = scenarios.iter().find(|it| it.name == workload.scenario);
+        scenario.is_some_and(|it| it.axes_with(set).prompt_tokens.len() > 1)
+    };
+    let of_plan: Vec<_> =
+        workloads.iter().map(|it| key(&it.scenario, &point_of(it, is_of_sweep(it)))).collect();
     let of_scenario = |it: &Scenario| -> Vec<_> {
         let points = it.points(set).into_iter();
         points.map(|point| key(it.name, &planned_length(it, point))).collect()
     };
     let selected: Vec<_> = scenarios.iter().flat_map(of_scenario).collect();
-    selected.iter().all(|it| of_plan.contains(it)) && of_plan.iter().all(|it| selected.contains(it))
+    let is_within = |part: &[_], all: &[_]| part.iter().all(|it| all.contains(it));
+    (is_within(&of_plan, &selected), is_within(&selected, &of_plan))
 }
 
-/// The values of the axes in a workload. A prompt that was shortened has the length that the scenario has.
-fn point_of(workload: &Workload) -> Point {
+/// The values of the axes in a workload. A prompt that was shortened has the length that the scenario has among several lengths. A
+/// single length is not shortened, so it is the length of the request.
+fn point_of(workload: &Workload, is_of_sweep: bool) -> Point {
     let text = match &workload.prompt {
         // A few files of a plan are never freed, as those of the command line.
         Prompt::Text(OwnText::File(file)) => Text::File(Box::leak(Box::new(file.clone()))),
@@ -166,7 +178,8 @@ fn point_of(workload: &Workload) -> Point {
     };
     let prompt_tokens = match workload.prompt {
         Prompt::Tokens(tokens) => {
-            workload.shortened_from.unwrap_or(tokens).saturating_sub(workload.shape.depth)
+            let of_axis = workload.shortened_from.filter(|_| is_of_sweep).unwrap_or(tokens);
+            of_axis.saturating_sub(workload.shape.depth)
         }
         Prompt::Text(_) => 0,
     };
@@ -194,18 +207,16 @@ fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues 
 /// The values of the axes in workloads. Lengths and depths are those of the prompts that have them from the axes.
 fn values_of(workloads: &[&Workload]) -> AxisValues {
     let has_own_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(OwnText::One(_))));
-    let points: Vec<Point> = workloads.iter().map(|it| point_of(it)).collect();
-    let has_length = |text: Text| text.has_length_of_axis() && !has_own_text;
-    let with_length: Vec<Point> = points.iter().filter(|it| has_length(it.text)).copied().collect();
-    let AxisValues { mut prompt_tokens, depth, .. } = AxisValues::of_points(&with_length);
-    if let [_] = prompt_tokens[..] {
-        // A single length is not shortened, so it is the length of the request.
-        let sent =
-            workloads.iter().filter(|it| has_length(point_of(it).text)).filter_map(|it| match it.prompt {
-                Prompt::Tokens(tokens) => Some(tokens.saturating_sub(it.shape.depth)),
-                Prompt::Text(_) => None,
-            });
-        prompt_tokens = distinct(sent);
+    let points_of =
+        |is_of_sweep| -> Vec<Point> { workloads.iter().map(|it| point_of(it, is_of_sweep)).collect() };
+    let with_length = |points: &[Point]| {
+        let has_length = |it: &&Point| it.text.has_length_of_axis() && !has_own_text;
+        AxisValues::of_points(&points.iter().filter(has_length).copied().collect::<Vec<_>>())
+    };
+    let points = points_of(true);
+    let AxisValues { mut prompt_tokens, depth, .. } = with_length(&points);
+    if prompt_tokens.len() == 1 {
+        prompt_tokens = with_length(&points_of(false)).prompt_tokens;
     }
     let mut values = AxisValues { prompt_tokens, depth, ..AxisValues::of_points(&points) };
     if has_own_text {
@@ -214,21 +225,44 @@ fn values_of(workloads: &[&Workload]) -> AxisValues {
     values
 }
 
+/// The names after `-s` that select these workloads, and their scenarios: those of the workloads if possible, or else the default
+/// suite, which has values of its own.
+fn scenarios_of<'a>(workloads: &[&'a Workload]) -> (Vec<&'a str>, Vec<Scenario>) {
+    let in_table = |names: &[&str]| SCENARIOS.iter().filter(|it| names.contains(&it.name)).copied().collect();
+    let compared = |scenarios: &[Scenario], workloads: &[&Workload]| {
+        compare_workloads(scenarios, &shared_values(scenarios, workloads), workloads)
+    };
+    let mut of_default = SUITES[0].scenarios();
+    if compared(&of_default, workloads) == (true, true) {
+        return (vec![SUITES[0].name], of_default);
+    }
+    let names = distinct(workloads.iter().map(|it| it.scenario.as_str()));
+    let named: Vec<Scenario> = in_table(&names);
+    if compared(&named, workloads).0 {
+        return (names, named);
+    }
+    let is_missing = |name: &&str| {
+        let of_name: Vec<&Workload> = workloads.iter().filter(|it| it.scenario == *name).copied().collect();
+        !compared(&of_default, &of_name).0
+    };
+    let missing: Vec<&str> = names.iter().copied().filter(is_missing).collect();
+    let missing_scenarios: Vec<Scenario> = in_table(&missing);
+    missing_scenarios.into_iter().for_each(|it| scenario::add(&mut of_default, it));
+    match compared(&of_default, workloads).0 {
+        true => ([&[SUITES[0].name][..], &missing].concat(), of_default),
+        false => (names, named),
+    }
+}
+
 /// The scenarios, and the settings of their requests that differ from the scenarios' own.
 fn workload_arguments(cases: &[&Case]) -> Vec<String> {
     let workloads: Vec<&Workload> = cases.iter().map(|case| &case.workload).collect();
-    let names = distinct(workloads.iter().map(|it| it.scenario.as_str()));
-    let of_suite: Vec<Scenario> = SUITES[0].scenarios();
-    let set = shared_values(&of_suite, &workloads);
+    let (names, scenarios) = scenarios_of(&workloads);
     let mut words = Vec::new();
-    if has_workloads(&of_suite, &set, &workloads) {
-        words.extend(set.options());
-    } else {
+    if names != [SUITES[0].name] {
         words.push(format!("-s {}", pasteable(&[names.join(",")])));
-        let scenarios: Vec<Scenario> =
-            SCENARIOS.iter().filter(|it| names.contains(&it.name)).copied().collect();
-        words.extend(shared_values(&scenarios, &workloads).options());
     }
+    words.extend(shared_values(&scenarios, &workloads).options());
     let mut settings: BTreeMap<&str, String> = BTreeMap::new();
     for workload in cases.iter().map(|case| &case.workload) {
         let own = SCENARIOS.iter().find(|it| it.name == workload.scenario);

@@ -315,6 +315,14 @@ pub fn named(name: &str) -> Option<Vec<Scenario>> {
     SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![*scenario])
 }
 
+/// Adds a scenario to a list. A scenario that the list has gets the values of both, because a suite may have other values.
+pub fn add(scenarios: &mut Vec<Scenario>, scenario: Scenario) {
+    match scenarios.iter_mut().find(|it| it.name == scenario.name) {
+        Some(known) => known.axes = known.axes.joined(scenario.axes),
+        None => scenarios.push(scenario),
+    }
+}
+
 /// Like `named`, with few cases of each scenario, for invented records.
 #[cfg(test)]
 pub fn named_with_few_cases(name: &str) -> Option<Vec<Scenario>> {

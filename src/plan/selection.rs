@@ -323,13 +323,7 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
             let known: Vec<_> = scenario_names(registry).chain(of_file).collect();
             return Err(unknown_name("scenario or suite", name, &known).into());
         };
-        for scenario in scenarios {
-            match selected.iter_mut().find(|it| it.name == scenario.name) {
-                // A suite may have other values of the scenario's axes.
-                Some(known) => known.axes = known.axes.joined(scenario.axes),
-                None => selected.push(scenario),
-            }
-        }
+        scenarios.into_iter().for_each(|it| scenario::add(&mut selected, it));
     }
     // A scenario about the first request of a launch comes before those that would take it.
     selected.sort_by_key(|it| it.headline != MetricId::FIRST_RUN);
