@@ -122,6 +122,12 @@ fn texts_with_one_name_or_without_the_length_of_an_option_are_refused() {
         let stderr = crate::support::without_line_breaks(&outcome.stderr);
         assert!(stderr.contains(expected) && stderr.contains("hint: "), "{options}: {stderr}");
     }
+    let own = "[scenarios.mine]\nlike = \"prefill\"\nprompts = [\"a/p.txt\", \"b/p.txt\"]\n";
+    std::fs::write(scratch.join("run.toml"), own).unwrap();
+    let mut command = scratch.orchestrate();
+    command.args(["run", "run.toml", "--dry-run", "-e"]).arg(scratch.engine("one", ""));
+    let outcome = finish(command.current_dir(scratch.join("."))).exits_with(2);
+    outcome.assert_stderr(&["`scenarios.mine`: two texts have the name `p.txt` in labels"]);
 }
 
 #[test]
