@@ -161,7 +161,7 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
     assert_eq!(rows(&scratch, &["-s", "toy-parts", "-e", "bare"]), ["bare", "toy:late", "toy:later"]);
     assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "toy", "toy:late"]);
     let listed = finish(scratch.orchestrate_without_checkout().arg("scenarios")).stdout;
-    let expected = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
+    let expected = "toy-parts\n    one choice at a time (prefill 1024)\n    rows: toy:late, toy:later\n";
     assert!(listed.contains(expected), "{listed}");
     let outcome =
         finish(scratch.orchestrate_without_checkout().args(["-e", "bare", "-s", "nowhere"])).exits_with(2);
