@@ -32,14 +32,15 @@ fn a_chain_of_short_processes_is_noticed_and_the_measurement_repeated() {
         .arg(scratch.script("starter", &starts_chain))
         .arg("-e")
         .arg(scratch.script("other", &slow));
-    command.args(["-s", "decode", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
+    command.args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     std::fs::write(&stop, "").unwrap();
     let record = Record::only_one_in(&scratch.results());
     let warnings: Vec<_> =
         record.entries("warning").iter().map(|it| it["message"].as_str().unwrap()).collect();
-    let named =
-        |it: &&&str| it.contains("machine: short processes") && it.contains("of a core together while");
+    let named = |it: &&&str| {
+        it.contains("machine: short or small processes") && it.contains("of a core together while")
+    };
     assert_eq!(warnings.iter().filter(named).count(), 1, "{outcome:?}");
     assert!(record.samples_of("other").iter().any(|sample| sample["repeat"] == 1), "{outcome:?}");
 }
