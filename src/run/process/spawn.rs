@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::reap_ended_children;
 
-/// What to start, and in which containment.
+/// A program to start, with its containment.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Program {
     pub program: OsString,
