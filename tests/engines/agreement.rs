@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::engine::{Engine, assert_is_ready, binary, slot, with_user_setup};
 use crate::support::models::with_header;
-use crate::support::{Outcome, Scratch, copy_folder, finish, root, write_program};
+use crate::support::{DECODE, Outcome, Scratch, copy_folder, finish, root, write_program};
 
 const ENGINE: &str = "candle";
 const VERIFIER: &str = "pytorch-baseline";
@@ -132,19 +132,7 @@ fn outputs_with_stored_costs(scratch: &Scratch, engines: &[&str], model: Option<
     if let Some(model) = model {
         command.arg("-m").arg(model);
     }
-    command.args([
-        "-s",
-        "decode",
-        "--depth",
-        "0",
-        "--blocks",
-        "1",
-        "--iterations",
-        "4",
-        "--no-setup",
-        "--threads",
-        "1",
-    ]);
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "4", "--no-setup", "--threads", "1"]);
     let outcome =
         finish(command.args(["--json", "-"]).arg("--results").arg(scratch.results()).current_dir(root()));
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));

@@ -9,15 +9,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::record::{Record, files};
-use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
+use crate::support::{DECODE, Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
 fn decode_command(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
-    command
-        .args(["-s", "decode", "--depth", "0", "--json", "-"])
-        .args(options)
-        .arg("--results")
-        .arg(scratch.results());
+    command.args(DECODE).args(["--json", "-"]).args(options).arg("--results").arg(scratch.results());
     engines.iter().for_each(|engine| {
         command.arg("-e").arg(engine);
     });

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::driver::compile;
 use crate::support::record::Record;
-use crate::support::{Running, Scratch, fake_engine, finish, wait_until};
+use crate::support::{DECODE, Running, Scratch, fake_engine, finish, wait_until};
 
 const GIB: u64 = 1 << 30;
 const UNITS: [&str; 4] = ["cublas_bf16", "cublas_f16", "cublas_tf32", "cublas_f32"];
@@ -51,16 +51,7 @@ impl StandIns {
 
     fn run_command(&self, device: &str, results: &Path, variables: &[(&str, &str)]) -> Command {
         let mut command = self.scratch.orchestrate();
-        command.arg("-e").arg(fake_engine()).args([
-            "-s",
-            "decode",
-            "--depth",
-            "0",
-            "--iterations",
-            "1",
-            "--blocks",
-            "2",
-        ]);
+        command.arg("-e").arg(fake_engine()).args(DECODE).args(["--iterations", "1", "--blocks", "2"]);
         command.args(["--device", device]).arg("--results").arg(results).current_dir(&self.scratch.path);
         command.env("LD_LIBRARY_PATH", self.driver()).env("STAND_IN_LOG", self.scratch.join("log"));
         command.envs(variables.iter().copied());

@@ -5,20 +5,11 @@ use serde_json::{Value, json};
 
 use crate::support::models::write_sparse_model;
 use crate::support::record::Record;
-use crate::support::{Outcome, Scratch, fake_engine, finish};
+use crate::support::{DECODE, Outcome, Scratch, fake_engine, finish};
 
 fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Record) {
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(fake_engine()).args([
-        "-s",
-        "decode",
-        "--depth",
-        "0",
-        "--iterations",
-        "1",
-        "--threads",
-        "1",
-    ]);
+    command.arg("-e").arg(fake_engine()).args(DECODE).args(["--iterations", "1", "--threads", "1"]);
     if !words.contains(&"--blocks") {
         command.args(["--blocks", "2"]);
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::record::{Record, files};
-use crate::support::{Scratch, driver, fake_engine, finish, without_line_breaks};
+use crate::support::{DECODE, Scratch, driver, fake_engine, finish, without_line_breaks};
 
 fn json(command: &mut Command) -> Value {
     finish(command).exits_with(0).json()
@@ -14,9 +14,7 @@ fn json(command: &mut Command) -> Value {
 
 fn run_command(scratch: &Scratch, engine: &Path, options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
-    command
-        .args(["-s", "decode", "--depth", "0", "--iterations", "2", "--warmup", "2", "--json", "-"])
-        .args(options);
+    command.args(DECODE).args(["--iterations", "2", "--warmup", "2", "--json", "-"]).args(options);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
     command
 }

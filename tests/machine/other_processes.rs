@@ -5,7 +5,7 @@ use std::process::Stdio;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::support::record::Record;
-use crate::support::{Running, Scratch, fake_engine, finish};
+use crate::support::{DECODE, Running, Scratch, fake_engine, finish};
 
 #[test]
 fn a_chain_of_short_processes_is_noticed_and_the_measurement_repeated() {
@@ -32,7 +32,7 @@ fn a_chain_of_short_processes_is_noticed_and_the_measurement_repeated() {
         .arg(scratch.script("starter", &starts_chain))
         .arg("-e")
         .arg(scratch.script("other", &slow));
-    command.args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "3", "--warmup", "1"]);
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     std::fs::write(&stop, "").unwrap();
     let record = Record::only_one_in(&scratch.results());
@@ -68,7 +68,7 @@ fn a_process_that_disturbs_another_engine_is_named_and_the_measurement_repeated(
         .arg(scratch.script("starter", &starts_burner))
         .arg("-e")
         .arg(scratch.script("other", &slow));
-    command.args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "3", "--warmup", "1"]);
     command.arg("--verifier").arg(scratch.engine("verifier", ""));
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     std::fs::write(&stop, "").unwrap();

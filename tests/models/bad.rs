@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::models::{assert_refused, edit_header, edit_json};
 use crate::support::record::Record;
-use crate::support::{Outcome, Scratch, command, copy_folder, fake_engine, finish};
+use crate::support::{DECODE, Outcome, Scratch, command, copy_folder, fake_engine, finish};
 
 /// A corruption: its name, the change to a file, and the words of the error. Without words, the error names the file.
 type Corruption = (&'static str, fn(&Path), &'static str);
@@ -149,7 +149,8 @@ fn a_broken_folder_is_a_row_of_a_run() {
         corrupt(&whole, &scratch.join("model"), file, corruption);
         let mut command = scratch.orchestrate();
         command
-            .args(["-s", "decode", "--depth", "0", "--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
+            .args(DECODE)
+            .args(["--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
             .arg(fake_engine());
         let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(&scratch.path));
         assert!(outcome.code == Some(4) && !outcome.stderr.contains("panicked"), "{case}: {outcome:?}");
@@ -169,19 +170,7 @@ fn the_row_of_a_model_that_cannot_be_opened_has_a_reason_and_a_separate_hint() {
     std::fs::copy(scratch.join("model/a.gguf"), scratch.join("model/b.gguf")).unwrap();
     let failure_of = |model: &str| {
         let mut command = scratch.orchestrate();
-        command.args([
-            "-s",
-            "decode",
-            "--depth",
-            "0",
-            "--iterations",
-            "1",
-            "--blocks",
-            "1",
-            "-m",
-            model,
-            "-e",
-        ]);
+        command.args(DECODE).args(["--iterations", "1", "--blocks", "1", "-m", model, "-e"]);
         command.arg(fake_engine()).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
         finish(&mut command).exits_with(4);
         let failure = Record::only_one_in(&scratch.results()).failure_of("fake-engine").clone();

@@ -11,7 +11,7 @@ use crate::support::baselines::{
     finish_without_panic, orchestrate, run, unsteady_engine, with_saved_baseline,
 };
 use crate::support::record::files;
-use crate::support::{Scratch, copy_program, fake_engine, finish};
+use crate::support::{DECODE, Scratch, copy_program, fake_engine, finish};
 
 // Saving.
 
@@ -99,11 +99,7 @@ fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
     let refusal = ["invalid baseline name `../main`", "hint: at most"];
     assert_refused(&scratch, &mut command(&scratch, &engine, &["--save-baseline", "../main"]), &refusal);
     let mut quick = scratch.orchestrate();
-    quick
-        .args(["-s", "decode", "--depth", "0", "--quick"])
-        .args(SAVE)
-        .arg("--results")
-        .arg(scratch.results());
+    quick.args(DECODE).args(["--quick"]).args(SAVE).arg("--results").arg(scratch.results());
     assert_refused(&scratch, quick.arg("-e").arg(&engine), &["two blocks that agree", "hint: --blocks 5"]);
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::record::files;
 use crate::support::snapshot::{assert_snapshot, formats};
-use crate::support::{Outcome, Scratch, fake_engine, finish, root};
+use crate::support::{DECODE, Outcome, Scratch, fake_engine, finish, root};
 
 /// Runs the orchestrator in the root of the tree, and compares its output with a snapshot.
 fn snapshot(name: &str, arguments: &[&str]) {
@@ -250,10 +250,7 @@ fn a_metric_is_explained_by_its_name_or_by_the_title_of_its_column() {
 fn measure(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let engine = scratch.faulty("chatter", &[]);
     let mut command = scratch.orchestrate();
-    command
-        .args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "2"])
-        .arg("-e")
-        .arg(engine);
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "2"]).arg("-e").arg(engine);
     finish(command.arg("--results").arg(scratch.results()).args(arguments))
 }
 

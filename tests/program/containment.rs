@@ -7,26 +7,14 @@ use rustix::process::Signal;
 
 use crate::support::record::Record;
 use crate::support::run::RUN;
-use crate::support::{Running, Scratch, fake_engine, finish, wait_until};
+use crate::support::{DECODE, Running, Scratch, fake_engine, finish, wait_until};
 
 /// The values of `ORCHESTRATE_CGROUPS`. With `none`, and with a version that this machine lacks, engines have no cgroup.
 const CGROUPS: [&str; 3] = ["2", "1", "none"];
 
 fn one_block(scratch: &Scratch, engine: &Path) -> Command {
     let mut command = scratch.orchestrate();
-    command.args([
-        "-s",
-        "decode",
-        "--depth",
-        "0",
-        "--blocks",
-        "1",
-        "--iterations",
-        "2",
-        "--warmup",
-        "1",
-        "--debug",
-    ]);
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "2", "--warmup", "1", "--debug"]);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
     // The working folders of engines are in a folder that the test can examine.
     command.env("TMPDIR", folder_of_work(scratch));

@@ -6,24 +6,11 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::support::record::{Record, files};
-use crate::support::{Running, Scratch, fake_engine, finish};
+use crate::support::{DECODE, Running, Scratch, fake_engine, finish};
 
 fn command(scratch: &Scratch, results: &str, engine: &std::path::Path) -> Command {
     let mut command = scratch.orchestrate();
-    command.args([
-        "-s",
-        "decode",
-        "--depth",
-        "0",
-        "--blocks",
-        "1",
-        "--iterations",
-        "1",
-        "--warmup",
-        "1",
-        "--debug",
-        "-e",
-    ]);
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "1", "--warmup", "1", "--debug", "-e"]);
     command.arg(engine).arg("--results").arg(scratch.join(results));
     command.env("ORCHESTRATE_CORE_LOCK", scratch.join("locks"));
     command

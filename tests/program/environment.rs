@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::support::record::files;
-use crate::support::{Outcome, Scratch, fake_engine, finish};
+use crate::support::{DECODE, Outcome, Scratch, fake_engine, finish};
 
 /// Variables of the user, with their values.
 const OF_USER: &[(&str, &str)] = &[
@@ -40,7 +40,8 @@ fn run(scratch: &Scratch, command: &str, options: &[&str]) -> (Outcome, BTreeMap
         _ => orchestrate
             .arg("-e")
             .arg(engine(scratch))
-            .args(["-s", "decode", "--depth", "0", "--quick", "--results"])
+            .args(DECODE)
+            .args(["--quick", "--results"])
             .arg(scratch.results()),
     };
     let outcome =

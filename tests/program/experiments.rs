@@ -7,13 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::{Scratch, finish};
+use crate::support::{DECODE, Scratch, finish};
 
 /// The comparison of the second engine with the first, by the decode rate.
 fn compare(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Value {
     let mut command = scratch.orchestrate();
     command
-        .args(["-s", "decode", "--depth", "0", "--warmup", "1", "--json", "-", "--results"])
+        .args(DECODE)
+        .args(["--warmup", "1", "--json", "-", "--results"])
         .arg(scratch.results())
         .args(options);
     for engine in engines {

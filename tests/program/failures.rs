@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::support::record::{Record, files};
 use crate::support::run::{FaultCase, Run, assert_faults, run_program_with_healthy, run_with_healthy};
-use crate::support::{Outcome, Scratch, command, fake_engine, finish, write_program};
+use crate::support::{DECODE, Outcome, Scratch, command, fake_engine, finish, write_program};
 
 /// Faults of answers to requests that an engine must refuse. Only tests of `check` have these faults.
 const ONLY_IN_CHECKS: &[&str] = &[
@@ -189,20 +189,7 @@ fn the_launch_of_an_engine_with_only_generate_is_recorded_before_its_samples() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("minimal", "--fault says_bad_request_to_hello"));
-    command.args([
-        "-s",
-        "decode",
-        "--depth",
-        "0",
-        "--iterations",
-        "2",
-        "--blocks",
-        "1",
-        "--warmup",
-        "0",
-        "--json",
-        "-",
-    ]);
+    command.args(DECODE).args(["--iterations", "2", "--blocks", "1", "--warmup", "0", "--json", "-"]);
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let run = Run::of(&scratch, outcome);
     run.assert_measured("minimal").assert_warnings("minimal", "");
@@ -247,7 +234,7 @@ fn run_of_silent(test: &str, blocks: &str) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(silent_when(&scratch, test, ""));
-    command.args(["-s", "decode", "--depth", "0", "--iterations", "2", "--warmup", "1"]);
+    command.args(DECODE).args(["--iterations", "2", "--warmup", "1"]);
     command.args(["--blocks", blocks, "--timeout", "5"]).arg("--results").arg(scratch.results());
     let outcome = finish(&mut command);
     (outcome, Record::only_one_in(&scratch.results()))
@@ -276,16 +263,7 @@ fn an_engine_that_leaves_one_hello_unanswered_gets_a_converted_model_in_one_shot
     let scratch = Scratch::new();
     let engine = silent_when(&scratch, "[ $n = 1 ]", r#"--capabilities '{"formats":["gguf"]}'"#);
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(engine).args([
-        "-s",
-        "decode",
-        "--depth",
-        "0",
-        "--iterations",
-        "2",
-        "--blocks",
-        "1",
-    ]);
+    command.arg("-e").arg(engine).args(DECODE).args(["--iterations", "2", "--blocks", "1"]);
     command.args(["--mode", "one-shot", "--timeout", "5"]).arg("--results").arg(scratch.results());
     finish(&mut command).exits_with(0);
     let launches = std::fs::read_to_string(scratch.join("launches")).unwrap();

@@ -5,25 +5,13 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::support::record::{Record, files};
-use crate::support::{Running, Scratch, driver, fake_engine, finish, root};
+use crate::support::{DECODE, Running, Scratch, driver, fake_engine, finish, root};
 
 /// The command of a run whose engine answers three requests and then hangs. The engine has a grandchild in another session.
 fn hanging_command(scratch: &Scratch) -> Command {
     let engine = scratch.faulty("hangs_in_generate,leaves_grandchild", &["--at", "3"]);
     let mut command = scratch.orchestrate();
-    command.args([
-        "--scenario",
-        "decode",
-        "--depth",
-        "0",
-        "--warmup",
-        "1",
-        "--iterations",
-        "5",
-        "--blocks",
-        "2",
-        "--debug",
-    ]);
+    command.args(DECODE).args(["--warmup", "1", "--iterations", "5", "--blocks", "2", "--debug"]);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
     command
 }
@@ -104,7 +92,7 @@ fn an_interrupt_ends_an_engine_that_refuses_to_exit() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("ignores_sigterm,hangs_in_generate", &[]);
     let mut command = scratch.orchestrate();
-    command.args(["--scenario", "decode", "--depth", "0", "--blocks", "1", "--debug", "-e"]).arg(engine);
+    command.args(DECODE).args(["--blocks", "1", "--debug", "-e"]).arg(engine);
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
     running.interrupt();
@@ -189,9 +177,7 @@ fn runs_at_once_write_separate_records_and_end_only_their_own_processes() {
 
 fn decode_command(scratch: &Scratch) -> Command {
     let mut command = scratch.orchestrate();
-    command
-        .args(["--scenario", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1", "-e"])
-        .arg(fake_engine());
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "1", "-e"]).arg(fake_engine());
     command.arg("--results").arg(scratch.results());
     command
 }

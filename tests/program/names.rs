@@ -1,7 +1,7 @@
 //! Tests of names on the command line: lists, and the hint after a name that does not exist.
 
 use crate::support::record::Record;
-use crate::support::{Outcome, Scratch, copy_program, fake_engine, finish, root};
+use crate::support::{DECODE, Outcome, Scratch, copy_program, fake_engine, finish, root};
 
 /// Runs the orchestrator in the root of the tree; it must refuse.
 fn refused(arguments: &[&str]) -> Outcome {
@@ -117,7 +117,8 @@ fn mistyped_subcommands_flags_and_formats_have_hints_too() {
 fn labels(scratch: &Scratch, engines: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate();
     command
-        .args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "1", "--json", "-"])
+        .args(DECODE)
+        .args(["--blocks", "1", "--iterations", "1", "--json", "-"])
         .current_dir(&scratch.path);
     for engine in engines {
         command.args(["-e", engine]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Scratch, build_command, finish, root, without_line_breaks};
+use crate::support::{DECODE, Outcome, Scratch, build_command, finish, root, without_line_breaks};
 
 /// A tree of two engines: `snake-charmer` needs an environment, which is never set up; `stone` needs none.
 fn tree() -> Scratch {
@@ -32,7 +32,8 @@ fn with_python(scratch: &Scratch, variable: &str, python: &str, arguments: &[&st
 
 fn measure(command: &mut Command, scratch: &Scratch) -> (Outcome, Record) {
     command
-        .args(["-s", "decode", "--depth", "0", "--iterations", "1", "--warmup", "1", "-m"])
+        .args(DECODE)
+        .args(["--iterations", "1", "--warmup", "1", "-m"])
         .arg(root().join("models/embedded"));
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     (outcome, Record::only_one_in(&scratch.results()))

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{tcgetwinsize, tcsetwinsize};
 
-use crate::support::Scratch;
+use crate::support::{DECODE, Scratch};
 
 /// The output of a run of two engines on a terminal of this size, with its control sequences.
 fn on_terminal(columns: u16, rows: u16, options: &[&str]) -> String {
@@ -23,7 +23,7 @@ fn on_terminal(columns: u16, rows: u16, options: &[&str]) -> String {
     let stdio = || Stdio::from(inner.try_clone().unwrap());
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--depth", "0", "--iterations", "1", "--warmup", "1"]).args(options);
+    command.args(DECODE).args(["--iterations", "1", "--warmup", "1"]).args(options);
     command.arg("--results").arg(scratch.results()).env("TERM", "xterm");
     for name in ["one", "other"] {
         command.arg("-e").arg(scratch.engine(name, ""));
@@ -78,19 +78,7 @@ fn the_live_line_fits_into_eighty_columns() {
 fn a_program_that_reads_the_report_sees_only_the_last_one() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.args([
-        "-s",
-        "decode",
-        "--depth",
-        "0",
-        "--iterations",
-        "1",
-        "--warmup",
-        "1",
-        "--blocks",
-        "2",
-        "-e",
-    ]);
+    command.args(DECODE).args(["--iterations", "1", "--warmup", "1", "--blocks", "2", "-e"]);
     command.arg(scratch.engine("one", "")).arg("--results").arg(scratch.results());
     let outcome = crate::support::finish(&mut command).exits_with(0);
     assert!(!outcome.stdout.contains("so far") && !outcome.stderr.contains("so far"), "{outcome:?}");

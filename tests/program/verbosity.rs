@@ -1,13 +1,13 @@
 //! Tests of `--quiet` and `--verbose`.
 
-use crate::support::{Outcome, Scratch, build_command, finish, without_line_breaks};
+use crate::support::{DECODE, Outcome, Scratch, build_command, finish, without_line_breaks};
 
 /// Measures an engine without faults, and one that exits at its start.
 fn measure(options: &[&str]) -> Outcome {
     let scratch = Scratch::new();
     let (sound, faulty) = (scratch.engine("sound", ""), scratch.script("ends-early", "exit 3"));
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--depth", "0", "--blocks", "1", "--iterations", "2"]).args(options);
+    command.args(DECODE).args(["--blocks", "1", "--iterations", "2"]).args(options);
     finish(command.arg("-e").arg(sound).arg("-e").arg(faulty).arg("--results").arg(scratch.results()))
 }
 

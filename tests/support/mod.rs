@@ -27,6 +27,9 @@ pub const MAX_WAIT: Duration = Duration::from_secs(300);
 /// An environment variable of the processes that a `Scratch` starts. It identifies those that remain after the test.
 const TEST_ID_VARIABLE: &str = "ORCHESTRATE_TEST";
 
+/// The options of the workload that most tests measure: `decode` without a depth.
+pub const DECODE: [&str; 4] = ["-s", "decode", "--depth", "0"];
+
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
