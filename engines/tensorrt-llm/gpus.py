@@ -12,8 +12,8 @@ from engine_kit import Failed
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-# CUDA counts by the slots of the machine. A run sets this order for engines unless its user chose another. CUDA's default
-# order is by speed.
+# With this value, CUDA numbers GPUs by the slots of the machine. A run sets it for engines unless its user chose another order.
+# Without it, CUDA numbers GPUs by speed.
 BY_SLOT = "PCI_BUS_ID"
 
 # The caller's values, read before a load makes fewer devices visible.

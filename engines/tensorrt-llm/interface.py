@@ -79,7 +79,7 @@ def interface_differences(backend):
     for (module, name), expected in fields.items():
         lines += _field_differences(name, _class(module, name, lines), expected)
     for (module, name), expected in ATTRIBUTES.items():
-        result_class = _class(module, name, [])
+        result_class = _class(module, name, lines)
         if result_class is not None:
             lines += [f"`{name}.{attribute}` is missing" for attribute in expected if not hasattr(result_class, attribute)]
     return lines

@@ -36,8 +36,8 @@ class DecodePath(FolderTokenizerMixin, Model):
             self.run(job, tokens)
 
     def _refuse_pads_in_window(self, job, longest):
-        """Refuses pads between the tokens of a sequence if a window may end among them: the library counts the tokens of a
-        window in columns, so that pads would take the places of tokens."""
+        """With padding `right`, pads are between the tokens of a sequence. Refuses them if the batch has more columns than the
+        sliding window: the library counts a window in columns, so pads would take the places of tokens."""
         # The last new token is no input, so it needs no column.
         window, columns = self.loaded.window, longest + job.max_new_tokens - 1
         if job.padding != "right" or window is None or columns <= window:
@@ -114,7 +114,8 @@ class DecodePath(FolderTokenizerMixin, Model):
         return {name: value for name, value in facts.items() if value is not None}
 
     def effects(self):
-        """Texts for `libraries` of the facts: what options and defaults led to, such as the kind of decode step."""
+        """The effects of options and defaults as texts, such as the kind of decode step. The facts have no field for them, so
+        they are in `libraries`, beside the versions."""
         return {**self.loaded.effects, "inter-op threads": str(torch.get_num_interop_threads())}
 
 

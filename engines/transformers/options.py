@@ -128,7 +128,8 @@ def _read_integer(options, name, default, smallest):
 
 
 def _refuse_unless(has_effect, options, parsed, name, remedy):
-    """Refuses an option that was set and has no effect. With path `fast` there is no hint, because it would be another path."""
+    """Refuses an option that was set and has no effect. With path `fast` there is no hint, because every remedy selects another
+    path."""
     if options.get(name) is not None and not has_effect:
         hint = None if parsed.path == "fast" else f"--set {remedy}"
         raise Failed("unsupported", f"option `{name}` has no effect with path `{parsed.path}`", hint)

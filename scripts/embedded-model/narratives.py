@@ -140,7 +140,8 @@ def walk(d: Draw) -> str:
 
 
 def mystery(d: Draw) -> str:
-    """A theft: each suspect names a place. The stolen object is found at one of these places: its suspect is the thief."""
+    """A theft: each suspect names a place. The stolen object is found at one of these places: the suspect of this place is
+    the thief."""
     judge, *suspects = d.people(d.between(4, 7))
     town, (stolen, clue) = d.invented_name(), things(d, 2)
     places, trades = d.sample(LANDMARKS, len(suspects)), d.sample(TRADES, len(suspects))

@@ -25,7 +25,7 @@ class NgramArithmetic(unittest.TestCase):
         model = Ngrams(random_stream(1, 4000, vocab_size), vocab_size)
         for history in ([BOS], [BOS, 3], [BOS, 5, 2, 2, 7], [BOS, 1, 1, 1, 1, 1, 1, 4], [BOS, 11, 10, 11, 10, 11]):
             for order in range(1, 6):
-                # BOS gets only its share of 1 / vocab_size.
+                # BOS is never counted as a next token, so its probability comes only from the uniform part of the lowest order.
                 total = sum(model.probabilities(np.array(history + [w]), order)[-1] for w in range(1, vocab_size))
                 bos = model.probabilities(np.array(history + [BOS]), order)[-1]
                 self.assertAlmostEqual(total + bos, 1.0, places=9, msg=f"order {order}, history {history}")

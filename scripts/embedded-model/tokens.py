@@ -61,7 +61,7 @@ def main(train_path: str, heldout_path: str, model_folder: str, work: str) -> No
     # The input of training: bundles with BOS before and EOS after, one stream.
     bundle_ids = [np.append(ids, EOS) for ids in encode(tokenizer, bundles(split(train)))]
     np.save(work / "train-stream.npy", np.concatenate(bundle_ids).astype(np.uint16))
-    # The input of the n-grams: every document with BOS, as in `evaluate.py`.
+    # The text on which `evaluate.py` counts its n-grams: every document with BOS.
     separate = encode(tokenizer, split(train))
     np.save(work / "train-documents.npy", np.concatenate(separate))
     bytes_per_token = len(train.encode()) / sum(len(ids) - 1 for ids in separate)

@@ -121,8 +121,8 @@ fn prints_only_json(arguments: &RunArgs) -> bool {
     arguments.json.as_deref() == Some(Path::new("-"))
 }
 
-/// Whether the run can show its results so far: stdout gets a table, and is a terminal. If stdout and stderr are one log, nothing
-/// is drawn, but the final table of the log repeats the warnings.
+/// Whether the progress display gets the results so far: stdout gets a table, and is a terminal or the same log as stderr. A
+/// terminal shows them after each block. In a log, the display only leaves out warnings, because the final table repeats them.
 fn shows_results_so_far(arguments: &RunArgs) -> bool {
     let is_table = arguments.view.format.name == FORMATS[0].name;
     (output::is_terminal() || output::has_one_stream()) && is_table && !prints_only_json(arguments)

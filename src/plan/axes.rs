@@ -22,7 +22,7 @@ const PADDINGS: [(&str, Padding); 3] =
 enum Named {
     /// Those of an axis with several values.
     Varying,
-    /// Those of an axis with several values, and one that is not the scenario's.
+    /// Those of an axis with several values, and a single value that differs from the scenario's own.
     Unusual,
     /// Like `Unusual`, but never the default value: the usual request keeps its short label in a sweep.
     NotDefault,
@@ -59,7 +59,8 @@ macro_rules! axes {
                 Self { $($axis: if set.$axis.is_empty() { self.$axis } else { set.$axis },)+ }
             }
 
-            /// The values of both for each axis. An axis that only one of them has also keeps its default value.
+            /// The values of both for each axis. If only one of the two has values of an axis, the axis's default value is
+            /// added.
             pub fn joined(self, other: Axes) -> Axes<'static> {
                 AxisValues { $($axis: {
                     let of = |values: &[$value]| match values {
@@ -132,8 +133,8 @@ macro_rules! axes {
                 Axes { $($axis: self.$axis.leak(),)+ }
             }
 
-            /// For each axis, the values that all scenarios use, if one of them has other values by itself. Each pair has a
-            /// scenario's own values and the used ones.
+            /// For each axis, the values that all scenarios use. The list is empty if scenarios use different values, or if
+            /// each has these values without an option. A pair has a scenario's own values, and the values that it uses.
             pub fn shared(pairs: &[(Self, Self)]) -> Self {
                 Self { $($axis: shared(pairs.iter().map(|(own, used)| (&own.$axis[..], &used.$axis[..])).collect()),)+ }
             }
@@ -166,7 +167,7 @@ axes! {
     /// Numbers of tokens to generate, separated by commas (`load` takes the first); default: the scenario's numbers
     #[arg(value_name = "N", value_parser = whole_number(1, MAX_TOKENS), alias = "max-new-tokens")]
     new_tokens: u32, new_tokens, "new tokens", Named::Varying, "new ";
-    /// Tokens before the prompt, whose keys and values decoding reads, separated by commas; default: the scenario's
+    /// Numbers of tokens before the prompt, whose keys and values each step reads, separated by commas; default: the scenario's
     #[arg(value_name = "N", value_parser = whole_number(0, MAX_TOKENS))]
     depth: u32, shape.depth, "depth", Named::NotDefault, "depth ";
     /// Numbers of sequences in a request, separated by commas; default: the scenario's, mostly 1
@@ -304,7 +305,7 @@ fn is_named<T: PartialEq>(named: Named, values: &[T], own: &[T], default: &[T], 
 fn shared<T: PartialEq + Clone>(lists: Vec<(&[T], &[T])>) -> Vec<T> {
     let same = |a: &[T], b: &[T]| a.iter().all(|it| b.contains(it)) && b.iter().all(|it| a.contains(it));
     let Some((_, used)) = lists.iter().max_by_key(|(_, used)| used.len()) else { return Vec::new() };
-    // A launch uses only the first value.
+    // A scenario that measures launches uses only the first value.
     let is_shared = |(_, other): &(&[T], &[T])| same(used, other) || *other == &used[..1.min(used.len())];
     let is_set = lists.iter().any(|(own, used)| !same(own, used));
     if is_set && lists.iter().all(is_shared) { used.to_vec() } else { Vec::new() }

@@ -27,7 +27,8 @@ impl ContextLimit {
     }
 }
 
-/// The reason why a request does not fit. `None` if it fits, if the context is unknown, or if an engine must refuse the request.
+/// The reason why a request does not fit. `None` if it fits, if the context is unknown, or if the prompt is longer than the
+/// context on purpose (`--prompts beyond`).
 pub fn excess(context: Option<u32>, prompt_tokens: usize, workload: &Workload) -> Option<String> {
     let max_new_tokens = workload.max_new_tokens;
     if workload.shape.text.length() == Length::BeyondContext {
@@ -39,8 +40,8 @@ pub fn excess(context: Option<u32>, prompt_tokens: usize, workload: &Workload) -
     Some(format!("{prompt} and {new} exceed the context of {context}"))
 }
 
-/// Refuses the selection if no request fits any model's context, or no request of a scenario that the user named. If the user set
-/// numbers of tokens, a launch does not count as one that fits: it takes no prompt length.
+/// Refuses the selection if no request fits any model's context, or no request of a scenario that the user named. If the user
+/// set numbers of tokens, a scenario that measures launches does not count as fitting, because it ignores the prompt length.
 /// `named`: the words of `-s`, which may be names of suites too. `limit_of`: the limit of a model with the user's prompt.
 pub fn check(
     selection: &Selection,
@@ -66,7 +67,7 @@ pub fn check(
         let refused_by = |(of_model, limit): (Vec<Workload>, ContextLimit)| -> Option<Vec<_>> {
             of_model.into_iter().map(|it| limit.excess(&it).map(|excess| (it, excess))).collect()
         };
-        // The first model stands for all, if none holds a request of the scenario.
+        // If no request of the scenario fits any model, the error names only the requests of the first model.
         let by_models: Option<Vec<_>> = workloads.into_iter().map(refused_by).collect();
         let Some(of_scenario) = by_models.and_then(|it| it.into_iter().next()) else {
             one_fits |= !(sets_tokens && scenario.kind == Kind::Launch);
@@ -83,8 +84,8 @@ pub fn check(
     check_values(selection, &limits)
 }
 
-/// Refuses a value of an option that is too large for every model, whatever the other axes are. Some scenarios do not use the
-/// option, so they may fit.
+/// Refuses a value of an option that is too large for every model, whatever the other axes are. `check` alone may accept it,
+/// because scenarios without this option fit.
 fn check_values(selection: &Selection, limits: &[(&Model, ContextLimit)]) -> Result<()> {
     let contexts: Option<Vec<u32>> = limits.iter().map(|(_, limit)| limit.tokens).collect();
     let Some(context) = contexts.and_then(|contexts| contexts.into_iter().max()) else { return Ok(()) };

@@ -10,8 +10,8 @@ use crate::text::{shorten, significant_digits, three_digits};
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const TOKENS: f64 = 1e6;
 
-/// A row for each case that generates tokens: the tokens per second of whole requests, what a million of them costs, and how much
-/// cheaper that is than with the reference. `None` without such a case.
+/// A row for each case that generates tokens, unless it failed or its output is wrong: the tokens per second of whole requests,
+/// what a million of them costs, and how much cheaper that is than with the reference. `None` without such a case.
 pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Table> {
     let layout = Layout { columns_of_varying_options: false, ..layout };
     let labels = Labels::of(report, layout);
@@ -55,7 +55,8 @@ pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Tab
     ];
     let notes = vec![format!(
         "cost: of a million generated tokens, one request after the other, if an hour of this machine costs {price_per_hour}; \
-         vs ref: the quotient of both costs, n/a for output that is not verified"
+         vs ref: the quotient of both costs, n/a for output that is not verified, for a contradicted claim, and without a \
+         reference"
     )];
     Some(Table { columns, lines, notes, gap: layout.gap, ..Table::default() })
 }

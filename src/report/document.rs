@@ -3,7 +3,7 @@
 
 use super::rows::FailureSummary;
 
-/// Content that every format can show.
+/// Content that formats can show. Formats that need lines cannot show content without lines.
 pub trait Content {
     /// The document, with each table in the layout that the format chose for it.
     fn document(&self, layouts: Layouts) -> Document;
@@ -199,7 +199,8 @@ pub enum Overflow {
     Shortened,
     /// Broken into lines of the width that the previous columns leave. The widths of later columns do not count.
     Wrapped,
-    /// In a table that is too wide, the cells stand below the cells of the previous column, after the title of their own.
+    /// In a table that is too wide, each cell is below the cell of the previous column, and begins with the title of its own
+    /// column.
     Stacked,
 }
 

@@ -39,7 +39,7 @@ pub struct Report {
     pub order: Order,
     /// The number of blocks that began.
     pub begun_blocks: u32,
-    /// The number of blocks that the command line set.
+    /// The number of blocks that the options set.
     pub planned_blocks: Option<u32>,
     /// How far each workload was measured, in the plan's order.
     pub workloads: Vec<MeasuredWorkload>,
@@ -79,7 +79,7 @@ pub struct ModelFacts {
     pub parameters: Option<u64>,
 }
 
-/// The optional parts and the order of a report for people. JSON always has all parts.
+/// The optional parts and the order of a report for people. JSON has all parts in every view, except the cost of tokens.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// The full report in place of one screen.

@@ -37,7 +37,7 @@ pub(super) async fn member(plan: &Plan, record: &RunRecord, configuration: usize
         Some(most) => most,
         None => estimate(planned).await?,
     };
-    // The orchestrator cannot pause processes that are not its descendants.
+    // The orchestrator does not pause the processes that an engine names in `pids`: they are not its descendants.
     let has_other_processes = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
     let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let alone = planned.alone || launches.any(has_other_processes);

@@ -474,7 +474,7 @@ class OverlappingRequests(unittest.TestCase):
 
 
 class RequestClock(unittest.TestCase):
-    def test_the_time_of_a_request_includes_its_wait_for_another_request(self):
+    def test_timestamps_count_from_the_arrival_of_a_request_that_waits_for_another(self):
         ticks = iter(range(0, 10**9, 10))
         conversation = InMemoryConversation(clock=lambda: next(ticks))
         for _ in range(2):

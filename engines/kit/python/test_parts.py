@@ -96,7 +96,7 @@ class Timestamps(unittest.TestCase):
         tokens.push(0, 8)
         self.assertEqual(tokens.iteration()["sequences"][0]["token_ns"], [501, 501])
 
-    def test_a_planted_delay_replaces_an_earlier_timestamp(self):
+    def test_with_a_planted_delay_every_token_but_the_first_has_a_time_after_the_delay(self):
         self.assertEqual(self.token_ns(planted_delay_ns=1), [40, 800, 800])
 
 

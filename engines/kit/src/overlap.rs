@@ -111,7 +111,7 @@ impl<E: Engine> Server<E> {
             return;
         }
         let Some(loaded_model) = &mut self.loaded_model else { return };
-        // An answer sent since the last step may have called `work.end`.
+        // Sending an answer marks the work as ended. Other requests still run, so this marks it as begun again.
         self.work.begin();
         let tokens = &mut self.overlap.tokens;
         if let Err(error) = catch_panic(|| slots(&mut loaded_model.model)?.step(tokens)) {

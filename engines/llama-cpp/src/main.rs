@@ -1,5 +1,5 @@
 //! `llama-cpp`: llama.cpp through its library. The engine itself is `worker.py`. This program starts the worker with the
-//! engine's pinned Python packages; the worker inherits stdin and stdout.
+//! engine's pinned Python packages, or with the user's own Python. The worker inherits stdin and stdout.
 //!
 //! `llama-cpp-engine convert MODEL [DTYPE]` writes the model as a GGUF file into the cache of conversions. It prints its
 //! progress on stdout line by line (`0.250`), and then the path of the file. The worker calls this command.

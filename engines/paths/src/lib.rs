@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 /// The variable that names the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
-/// The variable that names the Python interpreter of all engines. A variable with `_` and an engine's name in
-/// capitals after this name (`_` in place of `-`) applies to that engine alone, and has priority.
+/// The variable that names the Python interpreter of all engines. With `_` and an engine's name after it, a variable is for
+/// that engine alone, and has priority: `ORCHESTRATE_PYTHON_LLAMA_CPP` for `llama-cpp`.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
 /// The file that the setup of an environment writes last. An environment without this file is incomplete.
@@ -27,7 +27,7 @@ pub fn data_dir() -> Result<PathBuf> {
         .or_else(|| variable("HOME").map(|home| home.join(".local/share/orchestrate")))
         .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder for data"))?;
     // An absolute path, because engines run in another current folder.
-    std::path::absolute(&dir).with_context(|| format!("no path of `{}`", dir.display()))
+    std::path::absolute(&dir).with_context(|| format!("cannot make the path `{}` absolute", dir.display()))
 }
 
 /// The source tree that contains the running program, or else the one that contains the working directory.

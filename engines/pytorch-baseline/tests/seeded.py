@@ -6,8 +6,8 @@ MASK = 2**64 - 1
 
 
 def seeded_weights(config, tensors):
-    """Makes f32 arrays from names and shapes. `*` in a name stands for every layer number. Numbers of matrices are
-    around 0; those of vectors, biases too, are around the neutral weight of a norm (0 in Gemma, else 1)."""
+    """Makes f32 arrays from names and shapes. `*` in a name stands for every layer number. The values in
+    matrices are around 0. Those in vectors, also in biases, are around the neutral weight of a norm (0 in Gemma, else 1)."""
     gpt2, gemma = config["model_type"] == "gpt2", config["model_type"] == "gemma"
     layers, centre = config["n_layer" if gpt2 else "num_hidden_layers"], 0 if gemma else 1
     weights = {}

@@ -45,7 +45,7 @@ pub fn convert_cached(
     dtype: Dtype,
     on_progress: OnProgress,
 ) -> Result<PathBuf> {
-    // With a stored identity, `identity` skips this check, and the config may have changed since.
+    // `identity` below makes this check only if it finds no stored identity. The config may have changed since that was stored.
     model.refuse_second_output_matrix()?;
     let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
     let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_of_other_files(model), format.as_str());

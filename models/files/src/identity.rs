@@ -1,8 +1,8 @@
 //! A name for weights that is the same in safetensors and GGUF: a conversion that changes no dtype keeps it.
 //!
-//! The name is the first half of a SHA-256 over every part's name, shape, dtype and numbers in GGUF's order, which each
-//! format can be converted to. Parts that GGUF has only in f32 are hashed in f32. Tensors that are no parts of the network,
-//! such as RoPE factors, are left out.
+//! The name is the first half of a SHA-256 over the SHA-256 of every part: its name, shape, dtype and numbers in GGUF's order,
+//! which each format can be converted to. Parts that GGUF has only in f32 are hashed in f32. Tensors that are no parts of the
+//! network, such as RoPE factors, are left out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;

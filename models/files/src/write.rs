@@ -37,7 +37,7 @@ pub(crate) struct TensorPlan {
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
 /// How many numbers one step writes, in whole rows: enough for long reads. It does not depend on the model's size, so memory
-/// does not grow with the model.
+/// does not grow with the model. Only a transposed matrix is written in one step.
 const STEP_NUMBERS: u64 = 1 << 20;
 
 /// Writes the files into `folder`.

@@ -29,7 +29,7 @@ fn a_complete_folder_has_the_facts_of_its_config_and_headers() {
 }
 
 #[test]
-fn the_tokenizer_does_not_truncate_and_adds_no_tokens() {
+fn a_tokenizer_without_template_adds_no_special_token_and_its_truncation_is_ignored() {
     let tokenizer = ModelFolder::open(model("tokenizer")).unwrap().tokenizer().unwrap();
     assert_eq!(tokenizer.encode("w3 w4 w5 nonsense").unwrap(), [3, 4, 5, 2]);
     assert_eq!(tokenizer.encode("").unwrap(), [0; 0]);

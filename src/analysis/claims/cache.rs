@@ -1,5 +1,5 @@
-//! Checks the claim about prefix caches by a repeated prompt. All other prompts that the plan draws begin with different ids, so
-//! a prefix cache can speed up only the second request with the repeated prompt.
+//! Checks the claim about prefix caches by a repeated prompt. All other prompts that the plan draws begin with different ids,
+//! so a prefix cache can speed up only the second request with the repeated prompt.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric;
@@ -32,8 +32,8 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
     reported_tokens(subject).into_iter().chain(repeat).collect()
 }
 
-/// A sentence on a cache about which the engine reports nothing. The measured prompts do not repeat, so a cache does not improve
-/// the results.
+/// A sentence on a cache about which the engine reports nothing. The measured prompts do not repeat, so a cache does not
+/// improve the results.
 pub fn remark(subject: &Subject) -> Option<String> {
     let is_silent = subject.fact(|facts| facts.prefix_cache).is_none();
     FasterRepeat::of(subject).filter(|_| is_silent).map(|it| it.message)
@@ -70,7 +70,7 @@ struct FasterRepeat {
 
 impl FasterRepeat {
     fn of(subject: &Subject) -> Option<Self> {
-        // A prompt that the user gave as text has no salt: all requests repeat it, so there is no other prompt to compare with.
+        // The user's own prompts have no salt, and requests may repeat them, so no other prompt is surely new to a cache.
         let salted =
             subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
         let repeats = salted.filter_map(|case| Some((case, RepeatTimes::of(subject, case)?)));

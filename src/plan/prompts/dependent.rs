@@ -1,6 +1,6 @@
 //! Prompts whose next token depends on their first half. On most text, the next token depends only on the last few hundred
-//! tokens. So an engine that computes a part of each prompt gives the same tokens as others, and is faster. After these prompts,
-//! its tokens differ from the verifier's.
+//! tokens. So an engine that computes a part of each prompt gives the same tokens as others, and is faster. After these
+//! prompts, its tokens differ from the verifier's.
 //!
 //! Each one is drawn for one request, with the nonce of the run. So an engine cannot know its answer from an earlier run.
 
@@ -16,18 +16,18 @@ const PARITY: u64 = 1 << 31;
 const CHOICE: u64 = PARITY + 1;
 /// The numbers of ids of a pattern. A longer one is repeated less often, and small models then ignore it.
 const PATTERN_TOKENS: [usize; 3] = [8, 12, 24];
-/// The number of attempts to find a prompt that has as many tokens as text as it has ids.
+/// The number of attempts to find a prompt whose text has as many tokens as the prompt has ids.
 const ATTEMPTS: usize = 20;
 /// The number of copies of the filler by which an attempt is judged. The tokenizer may join several copies to one token.
 const JUDGED_FILLERS: usize = 8;
 
-/// How a dependent prompt is made. First a short pattern is repeated. Then one id is repeated, and the beginning of the pattern is
-/// at the end. Small models too continue the pattern, because nothing else comes in between.
-struct Recipe {
+/// How a dependent prompt is made. First a short pattern is repeated. Then one id is repeated, and the beginning of the pattern
+/// is at the end. Small models too continue the pattern, because nothing else comes in between.
+struct Construction {
     pattern: Vec<u32>,
     filler: u32,
-    /// The length of the prompt up to the last repetition of the pattern, in quarters of half a prompt: 2 to 4.
-    pattern_quarters: usize,
+    /// The end of the repeated pattern, in eighths of the prompt: 2 to 4, so it is in the first half.
+    pattern_end_eighths: usize,
     /// The number of the pattern's ids at the end of the prompt.
     end_tokens: usize,
 }
@@ -58,18 +58,18 @@ impl Prompts {
         salt: &[u32],
     ) -> Vec<u32> {
         let mut numbers = Random::seeded(random(&workload.label, key, CHOICE));
-        let mut recipe = self.draw_recipe(&mut numbers);
+        let mut construction = self.draw_construction(&mut numbers);
         for _ in 1..ATTEMPTS {
-            if self.keeps_its_length_as_text(&recipe) {
+            if self.keeps_its_length_as_text(&construction) {
                 break;
             }
-            recipe = self.draw_recipe(&mut numbers);
+            construction = self.draw_construction(&mut numbers);
         }
         let start: Vec<u32> = self.bos.iter().chain(salt).copied().collect();
-        recipe.ids(start, tokens)
+        construction.ids(start, tokens)
     }
 
-    fn draw_recipe(&self, numbers: &mut Random) -> Recipe {
+    fn draw_construction(&self, numbers: &mut Random) -> Construction {
         let any_id = |numbers: &mut Random| self.text_ids[numbers.below(self.text_ids.len())];
         let length = PATTERN_TOKENS[numbers.below(PATTERN_TOKENS.len())];
         // Words of the text, or random ids, which no engine can guess from the words before them.
@@ -80,27 +80,27 @@ impl Prompts {
             }
             _ => (0..length).map(|_| any_id(numbers)).collect(),
         };
-        Recipe {
+        Construction {
             pattern,
             filler: any_id(numbers),
-            pattern_quarters: 2 + numbers.below(3),
+            pattern_end_eighths: 2 + numbers.below(3),
             end_tokens: 2 + numbers.below(length - 2),
         }
     }
 
     /// Whether the tokenizer makes as many tokens of the prompt's text as the prompt has ids. Engines that take text encode it
-    /// themselves. A short prompt of the same recipe shows it.
-    fn keeps_its_length_as_text(&self, recipe: &Recipe) -> bool {
-        let tokens = 4 * recipe.pattern.len() + recipe.end_tokens + JUDGED_FILLERS;
-        let ids = recipe.ids(self.bos.clone(), tokens);
+    /// themselves. A short prompt of the same construction shows it.
+    fn keeps_its_length_as_text(&self, construction: &Construction) -> bool {
+        let tokens = 4 * construction.pattern.len() + construction.end_tokens + JUDGED_FILLERS;
+        let ids = construction.ids(self.bos.clone(), tokens);
         self.tokenizer.encode(&self.tokenizer.decode(&ids)).is_ok_and(|encoded| encoded.len() == ids.len())
     }
 }
 
-impl Recipe {
+impl Construction {
     fn ids(&self, start: Vec<u32>, tokens: usize) -> Vec<u32> {
         let mut ids = start;
-        let repeated = tokens * self.pattern_quarters / 8;
+        let repeated = tokens * self.pattern_end_eighths / 8;
         ids.extend(self.pattern.iter().cycle().take(repeated.saturating_sub(ids.len())));
         let filler = tokens.saturating_sub(ids.len() + self.end_tokens);
         ids.extend(std::iter::repeat_n(self.filler, filler));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_second_measured_prompt_depends_on_its_first_half_and_the_recipe_never_does() {
+    fn every_second_measured_prompt_depends_on_its_first_half_and_prompts_of_the_recipe_never_do() {
         let prompts = prompts();
         let workload = workload(128);
         let measured = |nonce, block, index| key(nonce, RequestKind::Measured, block, index);
@@ -164,13 +164,20 @@ mod tests {
 
     #[test]
     fn a_dependent_prompt_has_its_pattern_in_the_first_half_and_at_the_end() {
-        let recipe =
-            Recipe { pattern: vec![1, 2, 3, 4, 5, 6, 7, 8], filler: 9, pattern_quarters: 4, end_tokens: 3 };
-        let ids = recipe.ids(vec![0, 50, 51, 52, 53], 64);
-        assert_eq!((ids.len(), &ids[..5], &ids[5..13]), (64, &[0, 50, 51, 52, 53][..], &recipe.pattern[..]));
+        let construction = Construction {
+            pattern: vec![1, 2, 3, 4, 5, 6, 7, 8],
+            filler: 9,
+            pattern_end_eighths: 4,
+            end_tokens: 3,
+        };
+        let ids = construction.ids(vec![0, 50, 51, 52, 53], 64);
+        assert_eq!(
+            (ids.len(), &ids[..5], &ids[5..13]),
+            (64, &[0, 50, 51, 52, 53][..], &construction.pattern[..])
+        );
         assert!(ids[32..61].iter().all(|&id| id == 9) && ids[31] != 9);
         assert_eq!(ids[61..], [1, 2, 3]);
-        let half = Recipe { pattern_quarters: 2, ..recipe }.ids(vec![0], 64);
+        let half = Construction { pattern_end_eighths: 2, ..construction }.ids(vec![0], 64);
         assert!(half[16..61].iter().all(|&id| id == 9) && half[15] != 9);
     }
 

@@ -240,7 +240,8 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         let reasons = &it.agreement.reasons;
         let with_hint = reasons.iter().skip(1).find(|reason| reason.contains("(hint: "));
         let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
-        // `next_step` says how an engine becomes verifiable. An engine with scores is, and a recorded reason may have a hint.
+        // `next_step` says how an engine becomes verifiable. It is left out if the engine has scores, because it is verifiable
+        // then, or if a recorded reason has a hint of its own.
         let has_hint = it.agreement.scores.is_some() || it.agreement.recorded_hint().is_some();
         let next_step = match it.agreement.against {
             Against::Nothing => NO_VERIFIER_HINT,
@@ -277,7 +278,7 @@ pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
         count => format!(" ({} in the full report)", plural(count, "note")),
     };
     let explained = most_severe(overview).map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
-    // A long command between backticks continues after a backslash, so it can be pasted.
+    // `text::wrap` breaks a long command between backticks after a backslash, so it can still be pasted.
     let mut steps =
         vec![format!("record: {record}{notes}"), format!("in full: `orchestrate report {record} --full`")];
     steps.extend(explained.map(|label| format!("why: `orchestrate explain {label} {record}`")));

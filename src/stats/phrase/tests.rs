@@ -43,7 +43,7 @@ fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
 
 #[test]
 fn the_printed_factor_turns_one_value_into_the_other() {
-    // A time that is 1.48 times as long is 1.48x slower, and not 32.6 % slower.
+    // A time that is 1.48 times as long is 1.48x slower, and not 32.4 % slower.
     for (ratio, words) in [
         (1.0 / 1.48, "1.48x slower"),
         (1.48, "1.48x as fast"),

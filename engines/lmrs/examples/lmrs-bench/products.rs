@@ -72,7 +72,7 @@ fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     }
 }
 
-/// The memory of all matrices except packed rows: the same bytes for every format.
+/// The memory that the matrices of every format share: they read the same content. Packed rows have memory of their own.
 struct Weights(Region);
 
 impl Weights {

@@ -46,8 +46,8 @@ pub struct Architecture {
     gguf_has_attention_bias: bool,
     /// The fields of config.json that have a key in GGUF's metadata.
     pub(crate) keys: &'static [Key],
-    /// Other fields that a conversion writes to config.json. A config.json with other values cannot become a GGUF, except for
-    /// the fields of biases.
+    /// Other fields that a conversion writes to config.json. A config.json with another value in one of them cannot become a
+    /// GGUF. Fields of biases may have other values, because biases are tensors.
     pub(crate) constants: &'static str,
     /// Further fields of config.json that GGUF lacks, each with the value that changes nothing.
     neutral: &'static str,

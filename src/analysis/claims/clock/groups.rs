@@ -1,5 +1,5 @@
-//! Finds tokens that are stamped in groups by an engine that reports exact times of each token. Nearly no time passes between the
-//! tokens of a group, so the inter-token latency is close to zero, though no token was that fast.
+//! Finds tokens that are stamped in groups by an engine that reports exact times of each token. Nearly no time passes between
+//! the tokens of a group, so the inter-token latency is close to zero, though no token was that fast.
 //!
 //! On a busy machine the tokens of a correct engine come in groups too: a scheduler lets it run for some milliseconds, then
 //! pauses it. Then only much smaller gaps count.
@@ -14,17 +14,17 @@ use stats::quantile;
 
 /// The quantile of the gaps that is compared with the mean gap. In groups of two, half of the gaps are small.
 const SMALL_QUANTILE: f64 = 0.45;
-/// The least ratio of the quantile `SMALL_QUANTILE` to the mean gap for an engine that stamps each token. With simulated engines
-/// that share each core with one other program, the ratio falls to 0.5.
+/// The least ratio of the quantile `SMALL_QUANTILE` to the mean gap for an engine that stamps each token. With simulated
+/// engines that share each core with one other program, the ratio falls to 0.5.
 const MIN_RATIO: f64 = 0.25;
 /// The least ratio on a busy machine. With simulated engines that share each core with eight other programs, the ratio
 /// falls to 0.12.
 const MIN_RATIO_IF_BUSY: f64 = 0.05;
-/// The largest mean number of an engine's threads that are ready but wait for a core on a quiet machine; the same as in
+/// A machine counts as quiet if at most this mean number of an engine's threads are ready but wait for a core; the same as in
 /// `threads.rs`.
 const MAX_WAITING_THREADS: f64 = 0.1;
-/// The number of longest gaps of a request that its mean gap leaves out: a correct engine may pause, for a
-/// new block of its cache or for a garbage collection.
+/// The number of longest gaps that the mean gap of a request leaves out for each of its sequences: a correct engine may pause,
+/// for a new block of its cache or for a garbage collection.
 const LEFT_OUT_GAPS: usize = 2;
 /// The least number of gaps of a request.
 const MIN_GAPS: usize = 8;

@@ -334,7 +334,7 @@ def choose_id(logits, params, generator):
 
 
 # A program that starts a worker process and ends, so that the worker process is no descendant of the engine. The program
-# waits for a line of the worker process, because /proc has the worker's variables only after its start.
+# waits for a line of the worker process: before its start, /proc does not have its environment variables.
 DETACHED_START = """
 import subprocess, sys
 options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "start_new_session": True}
