@@ -15,47 +15,58 @@ const CLAP_HINT: &str = "For more information, try '--help'.\n";
 /// Prints the error, or the help or version that the user requested. Returns the exit code.
 pub fn print(error: &clap::Error) -> u8 {
     let hint = hint(error).filter(|_| error.use_stderr());
-    match hint {
-        Some(hint) => {
+    match (engine_in_place_of_command(error), hint) {
+        // Without clap's text, which may suggest a command with a similar name.
+        (Some((engine, command)), _) => {
+            output::print_notice(&format!(
+                "error: `{engine}` is an engine, not a command\nhint: {command}\n"
+            ));
+        }
+        (None, Some(hint)) => {
             let text = error.render().to_string();
             let text = text.strip_suffix(CLAP_HINT).unwrap_or(&text).trim_end();
             output::print_notice(&format!("{text}\nhint: {hint}\n"));
         }
         // If nothing reads the output, there is nothing to do.
-        None => drop(error.print()),
+        (None, None) => drop(error.print()),
     }
     u8::try_from(error.exit_code()).unwrap_or(USAGE)
 }
 
 /// The command that helps. `None` where clap suggests a similar name, or explains the values itself.
 fn hint(error: &clap::Error) -> Option<String> {
-    let text = |kind| match error.get(kind)? {
-        ContextValue::String(text) => Some(text.as_str()),
-        _ => None,
-    };
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let is_similar = error.get(ContextKind::SuggestedSubcommand).is_some();
-            let help = || (!is_similar).then(|| format!("{} -h", this_program()));
-            engine_command(text(ContextKind::InvalidSubcommand)?).or_else(help)
+            (!is_similar).then(|| format!("{} -h", this_program()))
         }
         // An option without its value.
-        ErrorKind::InvalidValue if text(ContextKind::InvalidValue).is_none_or(str::is_empty) => {
-            let words = values_of(text(ContextKind::InvalidArg)?);
+        ErrorKind::InvalidValue if text(error, ContextKind::InvalidValue).is_none_or(str::is_empty) => {
+            let words = values_of(text(error, ContextKind::InvalidArg)?);
             Some(format!("{} {words}", this_program()))
         }
         _ => None,
     }
 }
 
-/// The command line with `-e`, if its first word is no subcommand, but names a known engine or is the path of a file.
-fn engine_command(name: &str) -> Option<String> {
+fn text(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The first word of the command line if it is no command, but names a known engine or is the path of a file. With it, the
+/// command line with `-e`.
+fn engine_in_place_of_command(error: &clap::Error) -> Option<(&str, String)> {
+    let is_refused = error.kind() == ErrorKind::InvalidSubcommand;
+    let name = is_refused.then(|| text(error, ContextKind::InvalidSubcommand)).flatten()?;
     let words: Vec<String> = std::env::args().skip(1).collect();
     let engine = name.split(':').next().unwrap_or_default();
     let is_known = Registry::open().ok()?.with_manifest(engine).is_ok();
     let is_path = name.contains('/') && Path::new(name).is_file();
     let is_engine = words.first().is_some_and(|it| it == name) && (is_known || is_path);
-    is_engine.then(|| format!("{} -e {}", this_program(), pasteable(&words)))
+    is_engine.then(|| (name, format!("{} -e {}", this_program(), pasteable(&words))))
 }
 
 /// The command that lists the values of an option.

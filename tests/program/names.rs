@@ -146,6 +146,10 @@ fn an_engine_in_place_of_a_subcommand_and_an_option_without_its_value_have_a_hin
         outcome.stderr.lines().last().unwrap_or_default().to_string()
     };
     assert_eq!(hint(&["beacon", "-s", "decode"]), "hint: ./bin/orchestrate -e beacon -s decode");
+    // No command of a similar name is suggested.
+    let outcome = finish(scratch.orchestrate_without_checkout().arg("beacon")).exits_with(2);
+    let text = "error: `beacon` is an engine, not a command\nhint: ./bin/orchestrate -e beacon\n";
+    assert_eq!(outcome.stderr, text);
     assert_eq!(hint(&["no-such-word"]), "hint: ./bin/orchestrate -h");
     assert_eq!(hint(&["-s"]), "hint: ./bin/orchestrate scenarios");
     assert_eq!(hint(&["-e"]), "hint: ./bin/orchestrate engines");

@@ -46,13 +46,21 @@ fn age(base: &str, new: &str) -> Option<String> {
 
 /// A sentence for each headline metric, the highest severity first.
 pub fn sentences(judgement: &Judgement) -> Vec<String> {
-    let marked = |it: &Change| match it.severity {
-        Severity::Informative => it.sentence.clone(),
-        severity => format!("{}: {}", severity_name(severity), it.sentence),
-    };
+    gating(judgement).into_iter().map(marked).collect()
+}
+
+/// The changes of headline metrics, the highest severity first.
+fn gating(judgement: &Judgement) -> Vec<&Change> {
     let mut gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
     gating.sort_by_key(|it| (std::cmp::Reverse(it.severity), urgency(it)));
-    gating.into_iter().map(marked).collect()
+    gating
+}
+
+fn marked(change: &Change) -> String {
+    match change.severity {
+        Severity::Informative => change.sentence.clone(),
+        severity => format!("{}: {}", severity_name(severity), change.sentence),
+    }
 }
 
 /// The most sentences on one screen.
@@ -62,7 +70,7 @@ const MAX_NOTES: usize = 2;
 
 /// The first sentences, without those about headline metrics that are the same if all do not fit, and the number of the others.
 pub fn first_sentences(judgement: &Judgement) -> Vec<String> {
-    let all = sentences(judgement);
+    let all = sentences_with_failures_once(judgement);
     let same = judgement.changes.iter().filter(|it| it.gating && is(it, Verdict::Same)).count();
     let changed = if all.len() > MAX_SENTENCES { all.len() - same } else { all.len() };
     let more = match changed.saturating_sub(MAX_SENTENCES) {
@@ -73,6 +81,30 @@ pub fn first_sentences(judgement: &Judgement) -> Vec<String> {
     let rest: Vec<String> = more.into_iter().chain(unchanged).collect();
     let shown = all.into_iter().take(changed.min(MAX_SENTENCES));
     shown.chain((!rest.is_empty()).then(|| format!("{}: `--full` has them", rest.join(", ")))).collect()
+}
+
+/// The sentences, with one for all cases that fail as before for one reason: an engine that cannot run fails in every case.
+fn sentences_with_failures_once(judgement: &Judgement) -> Vec<String> {
+    let mut groups: Vec<(&Change, usize)> = Vec::new();
+    for change in gating(judgement) {
+        let reason = |it: &Change| match &it.outcome {
+            Outcome::FailedInBoth(how) => Some((it.configuration.clone(), how.clone())),
+            _ => None,
+        };
+        let known =
+            groups.iter_mut().find(|(it, _)| reason(change).is_some() && reason(it) == reason(change));
+        match known {
+            Some((_, cases)) => *cases += 1,
+            None => groups.push((change, 1)),
+        }
+    }
+    let sentence = |(change, cases): (&Change, usize)| match &change.outcome {
+        Outcome::FailedInBoth(how) if cases > 1 => {
+            format!("`{}` fails as before in {cases} cases ({how})", change.configuration)
+        }
+        _ => marked(change),
+    };
+    groups.into_iter().map(sentence).collect()
 }
 
 /// The order of changes of one severity; those that are the same come last.

@@ -123,3 +123,29 @@ fn by_default_a_comparison_is_one_screen_with_the_most_severe_changes_first() {
     assert!(screen.contains("without effect on the exit status"), "{screen}");
     assert_eq!(screen.lines().last(), full.lines().last());
 }
+
+#[test]
+fn a_configuration_that_fails_in_all_cases_of_both_records_has_one_line_on_the_screen() {
+    let all = selection(&["reference", "beacon"], &["load", "ttft", "decode"]);
+    let failing = |seed| {
+        let mut record = run(&all, 1.0, 0.001, seed);
+        record.failures.push(Failure {
+            configuration: 1,
+            kind: crate::record::FailureKind::Exited,
+            message: "no driver found".into(),
+            ..Failure::default()
+        });
+        record
+    };
+    let judgement = judge(&failing(1), &failing(2), SeverityThresholds::default(), true).unwrap();
+    let lines = |full| {
+        let text = shown(&JudgementContent { judgement: &judgement, full }, "table", Some(100));
+        text.lines().filter(|it| it.contains("fails as before")).map(str::to_string).collect::<Vec<_>>()
+    };
+    let [line] = lines(false).try_into().unwrap();
+    assert!(
+        line.contains("`beacon` fails as before in 5 cases (") && line.contains("no driver found"),
+        "{line}"
+    );
+    assert!(lines(true).len() > 5, "{:?}", lines(true));
+}
