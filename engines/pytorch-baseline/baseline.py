@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from engine_kit import Failed, Model, Sampler, check_logit
 from gpt2 import GPT2
 from model import Decoder, Gemma, Phi3, Qwen3
-from model_folder import FolderTokenizerMixin
+from model_folder import DIMENSIONS, FolderTokenizerMixin
 
 NETWORKS = {
     "llama": Decoder,
@@ -94,6 +94,7 @@ class Baseline(FolderTokenizerMixin, Model):
             "parameters": self._parameters,
             "vocabulary_size": self._folder.shape.vocabulary_size,
             "hidden_size": self._folder.shape.hidden_size,
+            **{name: getattr(self._folder.shape, name) for name in DIMENSIONS},
             "eos_ids": self._folder.eos_ids,
             "libraries": library_versions(),
         }

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import model_folder
-from model_folder import NUMBER_BYTES, first_integer, read_json, read_tensors
+from model_folder import NUMBER_BYTES, dimensions, first_integer, read_json, read_tensors
 
 # This project's dtype names, by their names in weight files and in `config.json`.
 FILE_DTYPES = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F8_E4M3": "fp8", "I8": "int8", "U8": "u8"}
@@ -18,6 +18,7 @@ def open_folder(path):
     folder.context_tokens = first_integer(config, ("max_position_embeddings", "n_positions"))
     folder.vocabulary_size = first_integer(config, ("vocab_size",))
     folder.hidden_size = first_integer(config, ("hidden_size", "n_embd"))
+    folder.dimensions = dimensions(config)
     folder.compute_dtype = CONFIG_DTYPES.get(_first_string(config, ("dtype", "torch_dtype")))
     quantized = _quantization(folder.path, config)
     folder.is_quantized, folder.is_fp8, folder.has_fp8_kv = quantized.any, quantized.fp8, quantized.fp8_kv

@@ -137,6 +137,7 @@ def model_facts(request, settings, folder, context_tokens, kv_dtype, reported_ar
         "parameters": folder.parameters,
         "vocabulary_size": folder.vocabulary_size,
         "hidden_size": folder.hidden_size,
+        **folder.dimensions,
         "eos_ids": folder.eos_ids,
         "bos_id": folder.bos_id,
         "libraries": library.package_versions(),

@@ -105,6 +105,7 @@ class DecodePath(FolderTokenizerMixin, Model):
             "parameters": loaded.weights.parameters,
             "vocabulary_size": loaded.folder.vocabulary_size,
             "hidden_size": loaded.folder.hidden_size,
+            **loaded.folder.dimensions,
             "eos_ids": loaded.folder.eos_ids,
             "bos_id": loaded.folder.bos_id,
             "libraries": {**{name: importlib.metadata.version(name) for name in self.LIBRARIES}, **self.effects()},

@@ -7,7 +7,7 @@ import re
 
 import model_folder
 from engine_kit import Failed
-from model_folder import FORMATS, INDEX, SINGLE_FILE, first_integer, read_tensors
+from model_folder import FORMATS, INDEX, SINGLE_FILE, dimensions, first_integer, read_tensors
 
 __all__ = ["FORMATS", "open_folder"]
 
@@ -21,8 +21,8 @@ LAYER_NUMBER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|
 
 
 def open_folder(path):
-    """The result of `model_folder.open_folder`, with `tensors`, and with `context_tokens`, `vocabulary_size` and `hidden_size`,
-    each None if the config has none."""
+    """The result of `model_folder.open_folder`, with `tensors` and `dimensions`, and with `context_tokens`, `vocabulary_size` and
+    `hidden_size`, each None if the config has none."""
     folder = model_folder.open_folder(path)
     if folder.architecture is None:
         raise Failed("model", f"`{folder.path / 'config.json'}`: `model_type` is missing")
@@ -35,6 +35,7 @@ def open_folder(path):
     folder.context_tokens = first_integer(text_config, CONTEXT_FIELDS)
     folder.vocabulary_size = first_integer(text_config, ("vocab_size",))
     folder.hidden_size = first_integer(text_config, HIDDEN_SIZE_FIELDS)
+    folder.dimensions = dimensions(text_config)
     _check_layers(folder, text_config)
     _check_ids(folder)
     return folder

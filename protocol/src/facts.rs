@@ -171,6 +171,20 @@ pub struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<u32>,
+    /// The attention heads of a layer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads: Option<u32>,
+    /// The heads of keys and values, which several attention heads may share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<u32>,
+    /// The dimensions of a head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_dim: Option<u32>,
+    /// The inner width of the feed-forward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intermediate_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub eos_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bos_id: Option<u32>,

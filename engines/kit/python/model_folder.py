@@ -25,6 +25,15 @@ MAX_HEADER_BYTES = 100_000_000
 # The names of the embedding in the checkpoints of architectures like Llama, and of GPT-2.
 EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "transformer.wte.weight", "wte.weight")
 
+# The dimensions among the facts of a model, with the names that model families give to their fields of the config.
+DIMENSIONS = {
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim"),
+}
+
 # The bytes of two tensors that are compared at once.
 COMPARED_BYTES = 1 << 20
 
@@ -240,6 +249,12 @@ def first_integer(config, names):
                 raise Failed("model", f"`config.json`: `{name}`: {problem}")
             return value
     return None
+
+
+def dimensions(config):
+    """The dimensions of a model, for the facts of a load. A field that the config lacks, or has in another form, is left out."""
+    found = {fact: next((config[name] for name in names if name in config), None) for fact, names in DIMENSIONS.items()}
+    return {fact: value for fact, value in found.items() if type(value) is int and 0 < value < 2**32}
 
 
 def _ids(value):

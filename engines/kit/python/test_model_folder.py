@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from engine_kit_wire import Failed
-from model_folder import INDEX, SINGLE_FILE, first_integer, open_folder, read_tensors, read_tokenizer, refuse_second_output_matrix
+from model_folder import INDEX, SINGLE_FILE, dimensions, first_integer, open_folder, read_tensors, read_tokenizer, refuse_second_output_matrix
 
 CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
 
@@ -56,6 +56,14 @@ class ModelFolders(unittest.TestCase):
         self.assertEqual(list(read_tensors(folder.weights)), ["tensor.0", "tensor.1"])
         (path / "b.safetensors").unlink()
         self.assertEqual(self.failure(path), ("model", f"`{path / INDEX}`: shard `b.safetensors` is missing"))
+
+    def test_the_dimensions_of_a_config_are_facts_under_the_names_of_the_protocol(self):
+        llama = {"num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 512}
+        expected = {"layers": 4, "heads": 6, "kv_heads": 2, "intermediate_size": 512}
+        self.assertEqual(dimensions(llama), expected)
+        self.assertEqual(dimensions({"n_layer": 3, "n_head": 2, "n_inner": None}), {"layers": 3, "heads": 2})
+        # A count for each layer is no dimension of the model.
+        self.assertEqual(dimensions({"num_key_value_heads": [2, 4], "head_dim": 0, "num_layers": True}), {})
 
     def test_an_invalid_index_is_refused(self):
         path = self.folder()

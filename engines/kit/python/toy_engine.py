@@ -66,6 +66,7 @@ class ToyModel(engine_kit.Model):
             "parameters": 300,
             "vocabulary_size": VOCABULARY,
             "hidden_size": 1,
+            **dict.fromkeys(("layers", "heads", "kv_heads", "head_dim", "intermediate_size"), 1),
             "eos_ids": [EOS],
             "bos_id": BOS,
             "prefix_cache": False,

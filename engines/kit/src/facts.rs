@@ -50,6 +50,11 @@ pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, request
     facts.architecture.get_or_insert_with(|| config.architecture.clone());
     facts.vocabulary_size.get_or_insert(config.vocabulary_size);
     facts.hidden_size.get_or_insert(config.hidden_size);
+    facts.layers.get_or_insert(config.layers);
+    facts.heads.get_or_insert(config.heads);
+    facts.kv_heads.get_or_insert(config.kv_heads);
+    facts.head_dim.get_or_insert(config.head_dim);
+    facts.intermediate_size = facts.intermediate_size.or(config.intermediate_size);
     facts.parameters.get_or_insert_with(|| folder.parameters());
     facts.eos_ids.get_or_insert_with(|| config.eos_ids.clone());
     facts.bos_id = facts.bos_id.or(config.bos_id);

@@ -48,6 +48,8 @@ fn load_reports_its_progress_and_then_the_configuration_in_effect() {
     let facts = &loaded.facts;
     assert_eq!((facts.threads, facts.context_tokens, facts.hidden_size), (Some(3), Some(256), Some(4)));
     assert_eq!((facts.architecture.as_deref(), facts.vocabulary_size), (Some("llama"), Some(64)));
+    let dimensions = (facts.layers, facts.heads, facts.kv_heads, facts.head_dim, facts.intermediate_size);
+    assert_eq!(dimensions, (Some(2), Some(2), Some(1), Some(2), Some(8)));
     // In effect all weights are f32. On disk most are bf16.
     assert_eq!((facts.parameters, facts.weights_bytes), (Some(259), Some(259 * 4)));
     assert_eq!((facts.eos_ids.as_deref(), facts.bos_id), (Some([1].as_slice()), Some(0)));

@@ -34,6 +34,8 @@ class Loading(unittest.TestCase):
         expected = {"device": "cpu", "weights_dtype": "f32", "use_cache": False, "threads": 2, "context_tokens": 100}
         self.assertEqual({name: facts[name] for name in expected}, expected)
         self.assertEqual((facts["vocabulary_size"], facts["eos_ids"], facts["bos_id"]), (64, [63], 0))
+        dimensions = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "intermediate_size": 48}
+        self.assertEqual({name: facts[name] for name in dimensions}, dimensions)
         parameters = sum(tensor.numel() for tensor in random_weights(CONFIG).values())
         self.assertEqual((facts["parameters"], facts["weights_bytes"]), (parameters, 4 * parameters))
 

@@ -46,6 +46,10 @@ class Loading(unittest.TestCase):
             "weights_bytes": 4 * parameters,
             "vocabulary_size": 64,
             "hidden_size": 32,
+            "layers": 2,
+            "heads": 4,
+            "kv_heads": 2,
+            "intermediate_size": 64,
             "eos_ids": [63],
             "bos_id": 0,
         }
