@@ -204,6 +204,31 @@ pub const METRICS: &[Metric] = &[
         of: throughput,
     },
     Metric {
+        id: MetricId::QUERY,
+        title: "query",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        wording: Wording::Speed("answers a query"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "time from a request for the engine's facts to the arrival of the whole answer, on the orchestrator's clock. The \
+                engine states no time. Only in the scenario `queries`.",
+        of: |observed| query(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("null_query"),
+        title: "null engine",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        wording: Wording::Speed("carries a query"),
+        per: Per::Launch,
+        shown: Shown::Beside(MetricId::QUERY),
+        about: "time of the same query to an engine that computes nothing, measured in turn with the engines of the run. It is \
+                the part of `query` that the pipe and this program take, so the rest is the engine's own. The same value for \
+                all engines of a run: the median over launches of their medians.",
+        of: |observed| observed.null_query_ns.filter(|_| observed.kind == Kind::Query).into_iter().collect(),
+    },
+    Metric {
         id: MetricId::PEAK_MEMORY,
         title: "peak mem",
         unit: Unit::Bytes,
@@ -329,6 +354,8 @@ pub enum Shown {
     AsHeadline,
     /// The column for shares of the machine's limits, if the metric with this id is the headline.
     OfLimit(MetricId),
+    /// The estimate, but only beside the headline with this id. It is a value of the whole run.
+    Beside(MetricId),
 }
 
 impl Metric {
@@ -342,10 +369,10 @@ impl Metric {
         self.id.as_str()
     }
 
-    /// Whether the metric is a share of a limit. Comparisons leave out shares, because a share and its rate have the same
-    /// differences.
-    pub fn is_share(&self) -> bool {
-        matches!(self.shown, Shown::OfLimit(_))
+    /// Whether engines are compared by the metric. A share of a limit differs as its rate does, and a value beside a headline is the
+    /// same for all engines of a run.
+    pub fn is_compared(&self) -> bool {
+        !matches!(self.shown, Shown::OfLimit(_) | Shown::Beside(_))
     }
 
     pub fn kind(&self) -> MetricKind {
@@ -423,6 +450,11 @@ fn warm_run(observed: &Observation) -> Option<f64> {
 fn warm_up_gain(observed: &Observation) -> Vec<f64> {
     let cold = observed.cold.and_then(|cold| total_of(cold, observed.mode).first().copied());
     cold.zip(warm_run(observed)).map(|(cold, warm)| 1.0 - warm / cold).into_iter().collect()
+}
+
+fn query(observed: &Observation) -> Option<f64> {
+    let Sample { sent_ns, answered_ns, .. } = observed.sample;
+    positive_span(*answered_ns, *sent_ns).filter(|_| observed.kind == Kind::Query)
 }
 
 fn first_token(observed: &Observation) -> Vec<f64> {

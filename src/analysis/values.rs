@@ -241,8 +241,7 @@ impl<'a> Measured<'a> {
         Self::only(values, |_, _| true)
     }
 
-    /// The values of the workloads and metrics that `is_wanted` accepts: an interim analysis needs only a headline metric. Shares
-    /// of a limit are left out, because they differ as their rates do.
+    /// The values of the workloads and metrics that `is_wanted` accepts: an interim analysis needs only a headline metric.
     pub fn only(values: &Values<'a>, is_wanted: impl Fn(&Workload, &'static Metric) -> bool) -> Self {
         let plan = values.plan;
         let (workloads, configurations) = (workloads(plan), plan.configurations.len());
@@ -251,7 +250,7 @@ impl<'a> Measured<'a> {
             let label = &case.workload.label;
             let Some(workload) = workloads.iter().position(|it| it.label == *label) else { continue };
             for (metric_index, metric) in METRICS.iter().enumerate() {
-                if !metric.is_share() && is_wanted(&case.workload, metric) {
+                if metric.is_compared() && is_wanted(&case.workload, metric) {
                     let of_metric = workload * METRICS.len() + metric_index;
                     let series = of_metric * configurations + case.configuration;
                     blocks[series] = values.of_metric(index, metric).blocks();
@@ -302,7 +301,7 @@ pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(
 
 /// Whether another case shows this metric: if the plan has a workload about launches, only such workloads show the load time.
 fn is_shown_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
-    let is_load_in_warm = metric.id == MetricId::LOAD && workload.kind == Kind::Warm;
+    let is_load_in_warm = metric.id == MetricId::LOAD && workload.kind != Kind::Launch;
     is_load_in_warm && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)
 }
 

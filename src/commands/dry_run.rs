@@ -56,6 +56,9 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
                 "  (a twin: the same configuration again, to measure noise)".into()
             }
             (None, Some(Role::Baseline { .. })) => "  (the baseline's program)".into(),
+            (None, Some(Role::NullEngine)) => {
+                "  (computes nothing: its queries cost what the pipe costs)".into()
+            }
             (None, Some(Role::Verifier)) => "  (the verifier: only for output checks)".into(),
             (None, None) => String::new(),
         };
@@ -323,8 +326,9 @@ impl EarlierTimes {
 
     /// The time of the output checks before the first block, as far as it is known.
     fn checks_ns(&self, plan: &Plan) -> f64 {
-        let is_checked =
-            |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
+        let is_checked = |it: &&Configuration| {
+            it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. } | Role::NullEngine))
+        };
         let known_ns = |it: &Configuration| {
             let (key, ns_of) = (key(it), |times: &BTreeMap<String, f64>, key| times.get(key).copied());
             ns_of(&self.launches, &key).unwrap_or(0.0) + ns_of(&self.scores, &key).unwrap_or(0.0)

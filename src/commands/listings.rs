@@ -74,11 +74,10 @@ pub fn scenarios() -> Result<u8> {
     let mut text = String::new();
     for scenario in SCENARIOS {
         write!(text, "{}\n{}", scenario.name, paragraph(scenario.about))?;
-        text.push_str(&paragraph(&format!(
-            "{}; rounds a block: {}",
-            scenario.axes.describe(),
-            scenario.rounds
-        )));
+        let axes = Some(scenario.axes.describe()).filter(|axes| !axes.is_empty());
+        let rounds = format!("rounds a block: {}", scenario.rounds);
+        let values: Vec<String> = axes.into_iter().chain([rounds]).collect();
+        text.push_str(&paragraph(&values.join("; ")));
     }
     writeln!(text, "\nsuites:")?;
     let describe_suite = |about: &str, scenarios: &str| paragraph(&format!("{about} ({scenarios})"));

@@ -19,7 +19,7 @@ const TOKEN_TIME_OPTION: &str = "ms_per_token";
 /// Answers until `shutdown` or the end of stdin.
 pub fn null_engine() -> Result<u8> {
     let (mut framer, mut bytes) = (Framer::default(), vec![0; 64 * 1024]);
-    let mut engine = NullEngine { token_time: Duration::ZERO };
+    let mut engine = NullEngine::default();
     let mut stdin = std::io::stdin().lock();
     while let Ok(read @ 1..) = stdin.read(&mut bytes) {
         let clock_start = Instant::now();
@@ -36,8 +36,11 @@ pub fn null_engine() -> Result<u8> {
     Ok(DONE)
 }
 
+#[derive(Default)]
 struct NullEngine {
     token_time: Duration,
+    /// The facts of the last load.
+    facts: Facts,
 }
 
 impl NullEngine {
@@ -59,7 +62,7 @@ impl NullEngine {
                 self.load(&load, clock_start).map_or_else(Message::Failed, Message::Loaded)
             }
             Request::Generate(generate) => Message::Generated(self.generate(generate, clock_start)?),
-            Request::Facts {} => Message::Facts(facts(None)),
+            Request::Facts {} => Message::Facts(self.facts.clone()),
             Request::Shutdown {} => Message::Bye {},
             Request::Score(_) => {
                 return refuse(FailureKind::Unsupported, "the null engine computes nothing".into());
@@ -79,7 +82,8 @@ impl NullEngine {
         let token_time = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
         self.token_time = token_time
             .ok_or_else(|| bad_request(format!("option `{TOKEN_TIME_OPTION}`: expected 0 or more")))?;
-        Ok(Loaded { load_ns: elapsed_ns(clock_start), facts: facts(load.threads), ..Loaded::default() })
+        self.facts = Facts { device: Some("cpu".into()), threads: load.threads, ..Facts::default() };
+        Ok(Loaded { load_ns: elapsed_ns(clock_start), facts: self.facts.clone(), ..Loaded::default() })
     }
 
     fn generate(&self, request: Generate, clock_start: Instant) -> Result<Generated> {
@@ -159,10 +163,6 @@ fn hello() -> HelloFacts {
     }
 }
 
-fn facts(threads: Option<u32>) -> Facts {
-    Facts { device: Some("cpu".into()), threads, ..Facts::default() }
-}
-
 /// The id of a generated token: below 200, so that every vocabulary has it.
 fn id_of(index: u32) -> u32 {
     index % 200
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     fn answer(line: &str) -> Message {
-        let mut engine = NullEngine { token_time: Duration::ZERO };
+        let mut engine = NullEngine::default();
         engine.answer(Frame::Line(line.as_bytes().to_vec()), Instant::now()).unwrap().unwrap()
     }
 

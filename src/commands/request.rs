@@ -13,6 +13,7 @@ use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
 use crate::plan::axes::AxisValues;
 use crate::plan::prompts::Prompts;
+use crate::plan::scenario::Kind;
 use crate::plan::selection::{Names, Sources, resolve};
 use crate::plan::{Plan, Selection, models};
 use crate::record::RequestKind;
@@ -79,6 +80,10 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
+        if workload.kind == Kind::Query {
+            requests.push(Request::Facts {});
+            continue;
+        }
         // A run sends no such request.
         if prompts.excess(workload).is_some() {
             continue;

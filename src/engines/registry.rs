@@ -107,6 +107,12 @@ pub struct Registry {
     pub root: Option<PathBuf>,
 }
 
+/// The command that starts this program as an engine that computes nothing. Empty if the program's own path is unknown.
+pub fn null_engine() -> Vec<String> {
+    let program = std::env::current_exe().ok();
+    program.map_or_else(Vec::new, |path| vec![path.to_string_lossy().into_owned(), "null-engine".into()])
+}
+
 impl Registry {
     /// Reads the manifests of the checkout or, without a checkout, the manifests from build time.
     pub fn open() -> Result<Self> {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::axes::{AxisValues, Point, Shape};
 use super::scenario::{self, Kind, SCENARIOS, SUITES, Scenario, Suite};
 use super::texts::{OwnText, Text, TextKind};
-use super::{Case, Configuration, Mode, Plan, Prompt, Selection, Workload, engine_name, rows};
+use super::{Case, Configuration, Mode, Plan, Prompt, Role, Selection, Workload, engine_name, rows};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
 use crate::machine::CPU;
 use crate::shell::pasteable;
@@ -23,7 +23,11 @@ impl Plan {
     /// the threads. The options select a cross product, so they may select more cases than these.
     /// The prompts have the same recipe and another nonce.
     pub fn arguments_of(&self, cases: &[usize]) -> String {
-        let cases: Vec<&Case> = cases.iter().map(|&case| &self.cases[case]).collect();
+        let cases = cases.iter().map(|&case| &self.cases[case]);
+        // A run adds the null engine by itself.
+        let is_of_null_engine =
+            |case: &&Case| self.configurations[case.configuration].role == Some(Role::NullEngine);
+        let cases: Vec<&Case> = cases.filter(|case| !is_of_null_engine(case)).collect();
         let rows = distinct(cases.iter().map(|case| case.configuration));
         let rows: Vec<&Configuration> = rows.into_iter().map(|row| &self.configurations[row]).collect();
         let mut words = Vec::new();
@@ -196,8 +200,10 @@ fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues 
             values_of(&used.collect::<Vec<_>>()),
         )
     };
-    let all: Vec<(AxisValues, AxisValues)> = scenarios.iter().map(of).collect();
-    let is_warm = |(scenario, _): &(&Scenario, _)| scenario.kind == Kind::Warm;
+    // A query has no axes.
+    let scenarios: Vec<&Scenario> = scenarios.iter().filter(|it| it.kind != Kind::Query).collect();
+    let all: Vec<(AxisValues, AxisValues)> = scenarios.iter().map(|it| of(it)).collect();
+    let is_warm = |(scenario, _): &(&&Scenario, _)| scenario.kind == Kind::Warm;
     let warm = scenarios.iter().zip(all.clone()).filter(is_warm).map(|(_, pair)| pair);
     let values = AxisValues::shared(&warm.collect::<Vec<_>>());
     // The number of new tokens is the only axis of a launch.

@@ -52,7 +52,7 @@ macro_rules! axes {
 
         impl<'a> Axes<'a> {
             /// No values of any axis.
-            const NONE: Self = Self { $($axis: &[],)+ };
+            pub const NONE: Self = Self { $($axis: &[],)+ };
 
             /// These axes, with the values of `set` where it has some.
             pub fn with(self, set: Axes<'a>) -> Self {

@@ -65,6 +65,8 @@ impl Plan {
 fn dtype_of(configuration: &Configuration) -> Option<&str> {
     match configuration.role {
         Some(Role::Verifier) => Some(VERIFIER_DTYPE),
+        // It loads no weights.
+        Some(Role::NullEngine) => None,
         _ => configuration.dtype.as_deref().or(configuration.model.dtype.as_deref()),
     }
 }

@@ -34,6 +34,7 @@ metric_constants! {
     PREFILL_RATE = "prefill_rate",
     DECODE_RATE = "decode_rate",
     THROUGHPUT = "throughput",
+    QUERY = "query",
     PEAK_MEMORY = "peak_memory",
     MEMORY_ANONYMOUS = "memory_anonymous",
     MEMORY_FILE = "memory_file",

@@ -160,6 +160,9 @@ pub enum Role {
     Baseline { of: usize },
     /// The verifier. It has no cases: it is only used for output checks.
     Verifier,
+    /// This program as an engine that computes nothing. It is measured in turn with the rows of a scenario of queries: its time
+    /// is the part of theirs that the pipe takes.
+    NullEngine,
 }
 
 /// The JSON of a `Role`, in current words and in the words of record version 3. The tag of an enum cannot have an alias.
@@ -178,6 +181,7 @@ impl TryFrom<RoleFields> for Role {
             ("twin", Some(of)) => Ok(Self::Twin { of }),
             ("baseline", Some(of)) => Ok(Self::Baseline { of }),
             ("verifier" | "witness", None) => Ok(Self::Verifier),
+            ("null_engine", None) => Ok(Self::NullEngine),
             _ => Err(format!("unknown role `{kind}`, or a wrong `of`")),
         }
     }
@@ -350,6 +354,8 @@ pub struct Selection {
     /// The verifier, where it can run.
     pub verifier: Option<Candidate>,
     pub verification: Verification,
+    /// The command that starts this program as an engine that computes nothing.
+    pub null_engine: Vec<String>,
     pub models: Vec<Model>,
     pub scenarios: Vec<Scenario>,
     pub devices: Vec<Device>,

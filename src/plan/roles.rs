@@ -1,12 +1,18 @@
-//! The comparisons of a plan, and the configurations that are added to its rows: twins and verifiers.
+//! The comparisons of a plan, and the configurations that are added to its rows: twins, verifiers and the null engine.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::{Configuration, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE, engine_name};
+use super::scenario::Kind;
+use super::{
+    Case, Configuration, Mode, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE, Workload, engine_name,
+};
 use crate::engines::manifest::DEFAULT_PRESET;
 use crate::machine::Device;
 use stats::MIN_VERDICT_BLOCKS;
+
+/// The label of the null engine, which is in no table.
+const NULL_ENGINE: &str = "null engine";
 
 /// A comparison of two presets of one engine, which shows the effect of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +59,29 @@ impl Plan {
     pub fn output_checks_only(mut self) -> Self {
         self.cases.clear();
         self
+    }
+
+    /// Adds the null engine, with the queries of the rows. A one-shot process gets no query.
+    pub(super) fn add_null_engine(&mut self, selection: &Selection) {
+        let mut queries: Vec<Workload> = Vec::new();
+        for Case { workload, .. } in self.cases.iter().filter(|it| it.workload.kind == Kind::Query) {
+            if queries.iter().all(|known| known.label != workload.label) {
+                queries.push(workload.clone());
+            }
+        }
+        let first = self.configurations.first().filter(|_| !queries.is_empty() && self.mode == Mode::Warm);
+        let Some(first) = first.filter(|_| !selection.null_engine.is_empty()) else { return };
+        let null_engine = Configuration {
+            label: NULL_ENGINE.into(),
+            engine: NULL_ENGINE.into(),
+            command: selection.null_engine.clone(),
+            model: first.model.clone(),
+            device: Device::cpu(),
+            threads: 1,
+            role: Some(Role::NullEngine),
+            ..Configuration::default()
+        };
+        self.add(null_engine, &queries);
     }
 
     /// Adds the verifier of a model, unless a row is already the verifier.

@@ -46,6 +46,7 @@ impl Plan {
         }
         let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
         references.into_iter().for_each(|reference| plan.add_twin(reference));
+        plan.add_null_engine(selection);
         for model in &selection.models {
             plan.add_verifier(selection, model);
         }
@@ -161,19 +162,19 @@ impl Row<'_> {
     }
 }
 
-/// One workload for each combination of values of the axes. The user's prompt replaces the prompt lengths. In a scenario of
+/// One workload for each combination of values of the axes; one workload of a query. The user's prompt replaces the prompt lengths. In a scenario of
 /// launches, such as `load`, the number of new tokens is the only axis that the user can set.
 ///
 /// A text with a length of its own has no depth, so it is left out of a scenario where each request has one.
 ///
 /// Among several lengths, a prompt that the context does not hold becomes the longest that it holds.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
-    let is_launch = scenario.kind == Kind::Launch;
-    let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);
+    let (is_launch, is_query) = (scenario.kind == Kind::Launch, scenario.kind == Kind::Query);
+    let temperature = selection.temperature.filter(|&temperature| temperature > 0.0 && !is_query);
     let sampling = |temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() };
     let mut axes = scenario.axes_with(&selection.axes);
     if selection.prompt.is_some() {
-        axes.prompt_tokens = &axes.prompt_tokens[..1];
+        axes.prompt_tokens = axes.prompt_tokens.get(..1).unwrap_or_default();
         (axes.depth, axes.prompts) = (&[], &[]);
     }
     let workload = |(point, shortened_from): (Point, Option<u32>)| Workload {
@@ -182,7 +183,7 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
         shortened_from,
         kind: scenario.kind,
         headline: scenario.headline,
-        prompt: match (&selection.prompt, point.text.file()) {
+        prompt: match (selection.prompt.as_ref().filter(|_| !is_query), point.text.file()) {
             (Some(text), _) => Prompt::Text(text.as_str().into()),
             (None, Some(file)) => Prompt::Text(OwnText::File(file.clone())),
             (None, None) => Prompt::Tokens(point.all_prompt_tokens()),
@@ -197,6 +198,10 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
     let mut points: Vec<(Point, Option<u32>)> = Vec::new();
     let is_without_depth = axes.depth.is_empty() || axes.depth.contains(&0);
     for point in axes.points() {
+        if is_query {
+            points.push((point, None));
+            continue;
+        }
         if !point.text.has_length_of_axis() && !is_without_depth {
             continue;
         }

@@ -24,7 +24,7 @@ pub struct Scenario {
 
 impl Scenario {
     /// The points of the axes with the values that the user set. A launch has one first request, so it takes only the first number
-    /// of new tokens.
+    /// of new tokens. A query has no axes.
     pub fn points(&self, set: &AxisValues) -> Vec<Point> {
         self.axes_with(set).points()
     }
@@ -44,6 +44,7 @@ impl Scenario {
     pub fn axes_with<'a>(&self, set: &'a AxisValues) -> Axes<'a> {
         match self.kind {
             Kind::Warm => self.axes.with(set.axes()),
+            Kind::Query => Axes::NONE,
             Kind::Launch => self.axes.with(Axes::of(&[], set.new_tokens.get(..1).unwrap_or_default())),
         }
     }
@@ -57,6 +58,13 @@ pub enum Kind {
     Launch,
     /// Requests to an engine that is loaded and warm.
     Warm,
+    /// Requests for the facts of an engine that is loaded and warm. They have no prompt and no output.
+    Query,
+}
+
+impl Kind {
+    /// The kinds whose requests come after the launch, in rounds.
+    pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Query];
 }
 
 /// The prompt lengths of scenarios about the first token.
@@ -170,6 +178,15 @@ pub const SCENARIOS: &[Scenario] = &[
         },
         rounds: 3,
         headline: MetricId::TOTAL,
+    },
+    Scenario {
+        name: "queries",
+        about: "the cost of asking a warm engine for its facts (memory, vocabulary, dimensions); an engine that computes nothing \
+                is measured in turn, which shows the share of the pipe",
+        kind: Kind::Query,
+        axes: Axes::NONE,
+        rounds: 20,
+        headline: MetricId::QUERY,
     },
 ];
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::engines::Candidate;
 use crate::engines::load_values::{LoadValue, LoadValues};
-use crate::engines::registry::{FoundEngine, Registry};
+use crate::engines::registry::{self, FoundEngine, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
@@ -87,6 +87,7 @@ pub fn resolve<'a>(
     let mut selection = Selection {
         verifier: None,
         verification: verifier.verification(),
+        null_engine: registry::null_engine(),
         candidates,
         models: Vec::new(),
         scenarios,

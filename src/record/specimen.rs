@@ -195,7 +195,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
         let workload = &plan.cases[case].workload;
         let Prompt::Tokens(prompt_tokens) = workload.prompt else { panic!("a prompt of text") };
         // Every second block has more warm-up requests.
-        let warm = workload.kind == Kind::Warm && !one_shot;
+        let warm = workload.kind != Kind::Launch && !one_shot;
         let warm_ups = if warm { workload.warmup.unwrap_or(3 + 3 * (block % 2)) } else { 0 };
         let requests = (0..warm_ups).map(|index| (RequestKind::Warmup, index));
         for (kind, index) in requests.chain((0..workload.rounds).map(|index| (RequestKind::Measured, index)))

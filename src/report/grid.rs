@@ -126,6 +126,7 @@ impl<'a> Grid<'a> {
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
+                Shown::Beside(id) => row.case.headline.is_some_and(|headline| headline.id == id),
                 Shown::Estimate | Shown::Percentiles => true,
                 // All shares are in one column.
                 Shown::OfLimit(_) => false,

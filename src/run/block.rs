@@ -58,7 +58,7 @@ pub fn is_slowed_by_pause(request_time: Duration) -> bool {
 
 /// Whether the engine of a case is paused between its requests, because other engines have the same workload in each block.
 pub fn is_paused_between_requests(plan: &Plan, case: usize) -> bool {
-    let is_warm = plan.mode == Mode::Warm && plan.cases[case].workload.kind == Kind::Warm;
+    let is_warm = plan.mode == Mode::Warm && plan.cases[case].workload.kind != Kind::Launch;
     let has_workload = |it: usize| {
         plan.cases_of(it)
             .iter()
@@ -139,11 +139,11 @@ impl<'a> Blocks<'_, 'a> {
             self.measure_launch_cases(&mut group, slot).await?;
         }
         let open_cases = |schedule: &Schedule, of: &[usize]| -> Vec<usize> {
-            of.iter().flat_map(|&configuration| schedule.open_cases(configuration, Kind::Warm)).collect()
+            of.iter().flat_map(|&configuration| schedule.open_cases(configuration, Kind::IN_ROUNDS)).collect()
         };
         let cases = open_cases(self.schedule, configurations);
         let mut cases_left = cases.len() + open_cases(self.schedule, later).len();
-        for workload in self.schedule.open_workloads(Kind::Warm) {
+        for workload in self.schedule.open_workloads(Kind::IN_ROUNDS) {
             let of_workload = cases.iter().filter(|&&case| self.schedule.label_of(case) == workload).count();
             if of_workload > 0 {
                 self.measure_workload(&mut group, block, &workload, cases_left).await?;
@@ -179,7 +179,7 @@ impl<'a> Blocks<'_, 'a> {
 
     /// Measures the cases of kind `Launch`, right after the engine of a slot is launched.
     async fn measure_launch_cases(&mut self, group: &mut MemoryGroup, slot: usize) -> Result<()> {
-        for case in self.schedule.open_cases(group.slots[slot].configuration, Kind::Launch) {
+        for case in self.schedule.open_cases(group.slots[slot].configuration, &[Kind::Launch]) {
             let ends = self.schedule.time_budget.ends();
             let Some(launched) = group.slots[slot].launched.as_mut() else { break };
             let began = Instant::now();
@@ -240,7 +240,7 @@ impl<'a> Blocks<'_, 'a> {
         let (mut turns, mut begun) = (Vec::new(), 0);
         let slots = group.slots.len();
         for slot in 0..slots {
-            let cases = self.schedule.open_cases(group.slots[slot].configuration, Kind::Warm);
+            let cases = self.schedule.open_cases(group.slots[slot].configuration, Kind::IN_ROUNDS);
             let Some(case) = cases.into_iter().find(|&it| self.schedule.label_of(it) == workload) else {
                 continue;
             };
@@ -311,12 +311,17 @@ impl<'a> Blocks<'_, 'a> {
     }
 
     /// Makes the sampled passes of a workload in the first block. Later blocks have none, because memory and power differ little
-    /// between launches.
+    /// between launches. A query is no work that a sampler could see.
     async fn make_passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
         let longest = pass::max_request_time(self.plan);
         for turn in turns.iter().filter(|turn| block == 0 && turn.request_time() <= longest) {
             let is_row = self.plan.configurations[group.slots[turn.slot].configuration].role.is_none();
-            if !is_row || self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
+            let is_query = self.plan.cases[turn.case].workload.kind == Kind::Query;
+            if !is_row
+                || is_query
+                || self.schedule.has_failed(turn.case)
+                || self.schedule.time_budget.is_spent()
+            {
                 continue;
             }
             group.resume_only(turn.slot).await;
@@ -335,7 +340,8 @@ impl<'a> Blocks<'_, 'a> {
             self.schedule.record_if_failed(self.journal, index, None, converted)?;
         }
         let workloads =
-            [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat();
+            [self.schedule.open_workloads(&[Kind::Launch]), self.schedule.open_workloads(Kind::IN_ROUNDS)]
+                .concat();
         for (position, workload) in workloads.iter().enumerate() {
             let is_left = |case: usize| {
                 let label = self.schedule.label_of(case);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{Generated, IgnoreEos};
+use protocol::IgnoreEos;
 
 use super::journal::{Event, Journal};
 use super::launch::{Launched, load_request, stage};
@@ -12,6 +12,7 @@ use super::schedule::Schedule;
 use super::warm_up::WarmUp;
 use crate::plan::axes::padding_name;
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
+use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, Sample, WarmUpEnd};
 use crate::run::process::{Cause, LaunchError, Stage};
@@ -51,7 +52,7 @@ impl Cases<'_, '_> {
         let workload = self.plan.cases[case].workload.clone();
         let needed_before = schedule.needed_warm_ups.get(&case).copied();
         let (begun, mut warm_up) = (Instant::now(), WarmUp::default());
-        let mut first: Option<Generated> = None;
+        let mut first: Option<Sample> = None;
         let ended_by = loop {
             if schedule.time_budget.is_spent() && warm_up.requests() > 0 {
                 break WarmUpEnd::Time;
@@ -60,13 +61,12 @@ impl Cases<'_, '_> {
                 break end;
             }
             let index = warm_up.requests();
-            let (answer, elapsed_ns) =
-                self.requests.make(self.journal, launched, case, RequestKind::Warmup, index).await?;
-            warm_up.push(elapsed_ns);
+            let sample = self.requests.make(self.journal, launched, case, RequestKind::Warmup, index).await?;
+            warm_up.push(sample.elapsed_ns());
             // The first requests have the same prompt, so a deterministic engine must give them equal answers.
-            let first = first.get_or_insert_with(|| answer.clone());
+            let first = first.get_or_insert_with(|| sample.clone());
             if index < IDENTICAL_WARM_UPS
-                && let Err(cause) = verify_same_ids(launched, &workload, first, &answer)
+                && let Err(cause) = verify_same_ids(launched, &workload, first, &sample)
             {
                 return Err(launched.failure(stage(RequestKind::Warmup, index), cause));
             }
@@ -121,8 +121,7 @@ impl Cases<'_, '_> {
         repeat: u32,
     ) -> Result<Sample, LaunchError> {
         let kind = RequestKind::Measured;
-        let attempt = self.requests.attempt(self.journal, launched, case, kind, round, repeat).await;
-        attempt.map(|(_, sample)| sample)
+        self.requests.attempt(self.journal, launched, case, kind, round, repeat).await
     }
 
     fn begin(&mut self, launched: &mut Launched, case: usize) -> Result<(), LaunchError> {
@@ -160,6 +159,7 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
     let Some(hello) = launched.hello() else {
         // An engine without `hello` can be measured, but it cannot report that it follows these settings.
         let needs = match workload.shape {
+            _ if workload.kind == Kind::Query => "facts",
             _ if workload.sampling.is_some() => "sampling",
             shape if shape.text.needs_ids() => "prompt_ids",
             shape if shape.batch > 1 => "a batch",
@@ -172,6 +172,7 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
     let (shape, facts) = (&workload.shape, launched.facts());
     let has_no_cache = facts.and_then(|facts| facts.use_cache) == Some(false);
     let missing = match &hello.capabilities {
+        capabilities if workload.kind == Kind::Query && !capabilities.facts => "facts",
         capabilities if shape.batch > capabilities.batch.max(1) => {
             let largest = capabilities.batch.max(1);
             return Err(Cause::Unsupported(format!(
@@ -200,13 +201,12 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
 fn verify_same_ids(
     launched: &Launched,
     workload: &Workload,
-    first: &Generated,
-    second: &Generated,
+    first: &Sample,
+    second: &Sample,
 ) -> Result<(), Cause> {
     let promised = launched.hello().is_some_and(|hello| hello.deterministic) && workload.is_greedy();
-    let ids = |generated: &Generated| -> Vec<_> {
-        let sequences = generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
-        sequences.map(|sequence| sequence.output_ids.clone()).collect()
+    let ids = |sample: &Sample| -> Vec<_> {
+        sample.iteration.sequences.iter().map(|sequence| sequence.output_ids.clone()).collect()
     };
     if promised && ids(first) != ids(second) {
         return Err(Cause::WrongOutput("the same greedy request gave other ids the second time".into()));

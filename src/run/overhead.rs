@@ -59,6 +59,7 @@ impl Overhead {
             let mut timings = vec![start_up(&run).await?, launch(&run).await?];
             let mut conversation = start(&run, "requests", 0.0).await?.0;
             timings.push(request(&mut conversation).await?);
+            timings.push(query(&mut conversation).await?);
             timings.extend(stream(&mut conversation).await?);
             end(conversation).await?;
             timings.push(arrival(&run).await?);
@@ -146,6 +147,15 @@ async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Re
         values.push(answer.elapsed_ns().saturating_sub(worked_ns) as f64);
     }
     Ok(values)
+}
+
+async fn query(conversation: &mut Conversation) -> Result<Timing> {
+    let mut values = Vec::new();
+    for _ in 0..REQUESTS {
+        let answer = from_null_engine(conversation.facts(conversation.deadlines.answer)).await?;
+        values.push(answer.answered_ns.saturating_sub(answer.sent_ns) as f64);
+    }
+    Timing::of("query", "from a request for facts to its answer, one after the other", values)
 }
 
 async fn stream(conversation: &mut Conversation) -> Result<[Timing; 2]> {

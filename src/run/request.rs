@@ -1,18 +1,19 @@
-//! Makes one request from the ids of a prompt, verifies the answer and records the sample.
+//! Makes one request, from the ids of a prompt or for facts, verifies the answer and records the sample.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use protocol::{FailureKind, Generate, Generated, HelloFacts, Output};
+use protocol::{FailureKind, Generate, HelloFacts, Output};
 
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
 use super::launch::{Launched, stage};
 use crate::plan::prompts::{self, PromptKey, Prompts};
+use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
-use crate::run::process::{Answer, Cause, LaunchError, Stage};
+use crate::run::process::{Answer, Cause, FactsAnswer, LaunchError, Stage};
 use crate::run::verify;
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.
@@ -46,7 +47,7 @@ impl<'a> Requests<'a> {
         self.prompts.get(model)
     }
 
-    /// Makes one request of a case. Gives the answer and the elapsed nanoseconds on the orchestrator's clock.
+    /// Makes one request of a case, and records its sample.
     pub async fn make(
         &self,
         journal: &mut Journal<'_>,
@@ -54,14 +55,13 @@ impl<'a> Requests<'a> {
         case: usize,
         kind: RequestKind,
         index: u32,
-    ) -> Result<(Generated, u64), LaunchError> {
-        let (generated, sample) = self.attempt(journal, launched, case, kind, index, 0).await?;
-        let elapsed_ns = sample.elapsed_ns();
-        self.record_sample(journal, sample)?;
-        Ok((generated, elapsed_ns))
+    ) -> Result<Sample, LaunchError> {
+        let sample = self.attempt(journal, launched, case, kind, index, 0).await?;
+        self.record_sample(journal, sample.clone())?;
+        Ok(sample)
     }
 
-    /// Makes one request, and gives its answer and its sample, which is not recorded yet.
+    /// Makes one request, and gives its sample, which is not recorded yet.
     pub async fn attempt(
         &self,
         journal: &mut Journal<'_>,
@@ -70,8 +70,57 @@ impl<'a> Requests<'a> {
         kind: RequestKind,
         index: u32,
         repeat: u32,
-    ) -> Result<(Generated, Sample), LaunchError> {
-        let mut workload = self.plan.cases[case].workload.clone();
+    ) -> Result<Sample, LaunchError> {
+        let workload = &self.plan.cases[case].workload;
+        let answered = match workload.kind {
+            Kind::Query => self.query(launched, stage(kind, index)).await?,
+            Kind::Launch | Kind::Warm => self.generate(launched, workload, kind, index, repeat).await?,
+        };
+        // The memory is always read after the first measured request, even if reading is slow.
+        let must_read = kind == RequestKind::Measured && index == 0;
+        let (peak_resident_bytes, held) = launched.read_memory(must_read).await?;
+        Ok(Sample {
+            // A launch without hello is recorded with its first answer.
+            launch: launched.number(journal)?,
+            case,
+            index,
+            kind,
+            repeat,
+            peak_resident_bytes,
+            held,
+            cpu_ns: launched.cpu_use_of_request.cpu_ns,
+            waited_ns: launched.cpu_use_of_request.waited_ns,
+            ..answered
+        })
+    }
+
+    /// Requests the engine's facts. Gives the times and the reported memory.
+    async fn query(&self, launched: &mut Launched, when: Stage) -> Result<Sample, LaunchError> {
+        let deadline = launched.conversation.deadlines.answer;
+        let cap = Duration::from_nanos(self.plan.extent.case_cap_ns).min(deadline);
+        let cpu_time = launched.cpu_time();
+        let before = cpu_time.read();
+        let answer = launched.conversation.facts(cap).await;
+        launched.cpu_use_of_request = cpu_time.read().since(before);
+        let verified = answer.map_err(|cause| too_slow(cause, cap < deadline, cap)).and_then(|answer| {
+            let loaded = launched.facts().cloned().unwrap_or_default();
+            verify::verify_facts(&answer.facts, &loaded).map(|()| answer)
+        });
+        let FactsAnswer { facts, sent_ns, answered_ns } =
+            verified.map_err(|cause| launched.failure(when, cause))?;
+        Ok(Sample { sent_ns, answered_ns, device_memory: facts.device_memory, ..Sample::default() })
+    }
+
+    /// Requests tokens. Gives the times, the output and the prompt's digests.
+    async fn generate(
+        &self,
+        launched: &mut Launched,
+        workload: &Workload,
+        kind: RequestKind,
+        index: u32,
+        repeat: u32,
+    ) -> Result<Sample, LaunchError> {
+        let mut workload = workload.clone();
         if kind == RequestKind::Discarded {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
         }
@@ -86,34 +135,20 @@ impl<'a> Requests<'a> {
             && workload.max_new_tokens > 1
             && launched.hello().is_some_and(can_stream);
         let (batch, answer) = self.send(launched, &workload, key, stage(kind, index), stream).await?;
-        let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
-        // The memory is always read after the first measured request, even if reading is slow.
-        let must_read = kind == RequestKind::Measured && index == 0;
         let prompt_hash = prompts::hash_of_batch(&batch);
         let recipe_hash = self.recipe_hash(launched, &workload, key).filter(|hash| *hash != prompt_hash);
-        let dependent = Prompts::is_dependent(&workload, key);
-        let (peak_resident_bytes, held) = launched.read_memory(must_read).await?;
-        let sample = Sample {
-            // A launch without hello is recorded with its first answer.
-            launch: launched.number(journal)?,
-            case,
-            index,
-            kind,
-            repeat,
+        let late = verify::lateness(&answer);
+        Ok(Sample {
             prompt_hash,
             recipe_hash,
-            dependent,
+            dependent: Prompts::is_dependent(&workload, key),
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
-            iteration,
-            peak_resident_bytes,
-            held,
-            device_memory: answer.generated.device_memory.clone(),
-            cpu_ns: launched.cpu_use_of_request.cpu_ns,
-            waited_ns: launched.cpu_use_of_request.waited_ns,
-            late: verify::lateness(&answer),
-        };
-        Ok((answer.generated, sample))
+            iteration: answer.generated.iterations.into_iter().next().unwrap_or_default(),
+            device_memory: answer.generated.device_memory,
+            late,
+            ..Sample::default()
+        })
     }
 
     /// The digest of the prompt that the recipe gives for the request.
@@ -206,10 +241,8 @@ impl<'a> Requests<'a> {
         let loads_with_request = launched.requests < 2 && self.plan.mode == Mode::Warm;
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);
         let deadline = if capped { cap } else { longest };
-        launched.conversation.generate(request, deadline).await.map_err(|cause| match cause {
-            Cause::Timeout(_) if capped => Cause::TooSlow(cap),
-            cause => cause,
-        })
+        let answer = launched.conversation.generate(request, deadline).await;
+        answer.map_err(|cause| too_slow(cause, capped, cap))
     }
 
     pub fn record_sample(&self, journal: &mut Journal<'_>, sample: Sample) -> Result<()> {
@@ -225,5 +258,13 @@ impl<'a> Requests<'a> {
         };
         journal.send(event);
         Ok(())
+    }
+}
+
+/// The cause of a request without an answer, if the time that a case allows was its deadline.
+fn too_slow(cause: Cause, is_capped: bool, cap: Duration) -> Cause {
+    match cause {
+        Cause::Timeout(_) if is_capped => Cause::TooSlow(cap),
+        cause => cause,
     }
 }

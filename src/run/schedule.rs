@@ -96,6 +96,8 @@ impl<'a> Schedule<'a> {
     fn row_groups(&self, configurations: &[usize]) -> Vec<RowGroup> {
         let row_of = |configuration: usize| match self.plan.configurations[configuration].role {
             Some(Role::Twin { of } | Role::Baseline { of }) => of,
+            // It takes part with the first row, because a block of one row and the null engine compares nothing.
+            Some(Role::NullEngine) => 0,
             Some(Role::Verifier) | None => configuration,
         };
         row_groups(configurations, row_of, |it| self.block_times.get(&it).copied().unwrap_or_default())
@@ -144,7 +146,7 @@ impl<'a> Schedule<'a> {
         configurations: &[usize],
         blocks: usize,
     ) -> Result<()> {
-        let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
+        let workloads = [self.open_workloads(&[Kind::Launch]), self.open_workloads(Kind::IN_ROUNDS)].concat();
         let analyses = self.analyses(journal.record(), &workloads, blocks).await?;
         let is_over = self.participants(configurations, blocks as u32).is_empty();
         let needs_budget = self.sufficient_budget().filter(|_| blocks < MIN_VERDICT_BLOCKS);
@@ -273,7 +275,7 @@ impl<'a> Schedule<'a> {
         let Some(budget) = self.plan.extent.budget() else { return Ok(()) };
         let measured: BTreeSet<usize> = journal.record().measured().map(|it| it.case).collect();
         for case in 0..self.plan.cases.len() {
-            if self.failed.contains(&case) || measured.contains(&case) {
+            if self.failed.contains(&case) || measured.contains(&case) || self.has_no_row_to_compare(case) {
                 continue;
             }
             let larger = self.sufficient_budget().unwrap_or_else(|| budget_text(budget * LONGER));
@@ -298,24 +300,40 @@ impl<'a> Schedule<'a> {
     }
 
     pub fn is_open(&self, case: usize) -> bool {
-        !self.has_failed(case) && !self.closed.contains(self.label_of(case))
+        let is_closed = self.closed.contains(self.label_of(case));
+        !self.has_failed(case) && !is_closed && !self.has_no_row_to_compare(case)
+    }
+
+    /// Whether the case belongs to the null engine, and no row is measured in its workload.
+    fn has_no_row_to_compare(&self, case: usize) -> bool {
+        let is_of_null_engine = |case: usize| {
+            let configuration = &self.plan.configurations[self.plan.cases[case].configuration];
+            configuration.role == Some(Role::NullEngine)
+        };
+        let is_row = |other: usize| {
+            let is_same = self.label_of(other) == self.label_of(case);
+            is_same && !is_of_null_engine(other) && !self.has_failed(other)
+        };
+        is_of_null_engine(case) && !(0..self.plan.cases.len()).any(is_row)
     }
 
     pub fn has_open_cases(&self, configuration: usize) -> bool {
         self.plan.cases_of(configuration).into_iter().any(|case| self.is_open(case))
     }
 
-    pub fn open_cases(&self, configuration: usize, kind: Kind) -> Vec<usize> {
+    pub fn open_cases(&self, configuration: usize, kinds: &[Kind]) -> Vec<usize> {
         let cases = self.plan.cases_of(configuration).into_iter();
-        cases.filter(|&case| self.is_open(case) && self.plan.cases[case].workload.kind == kind).collect()
+        cases
+            .filter(|&case| self.is_open(case) && kinds.contains(&self.plan.cases[case].workload.kind))
+            .collect()
     }
 
     /// The labels of open workloads, in the plan's order.
-    pub fn open_workloads(&self, kind: Kind) -> Vec<String> {
+    pub fn open_workloads(&self, kinds: &[Kind]) -> Vec<String> {
         let mut labels: Vec<String> = Vec::new();
         for case in (0..self.plan.cases.len()).filter(|&case| self.is_open(case)) {
             let workload = &self.plan.cases[case].workload;
-            if workload.kind == kind && !labels.contains(&workload.label) {
+            if kinds.contains(&workload.kind) && !labels.contains(&workload.label) {
                 labels.push(workload.label.clone());
             }
         }

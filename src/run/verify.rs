@@ -290,6 +290,24 @@ pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Caus
     Ok(())
 }
 
+/// The facts that may change after a load.
+const CHANGING_FACTS: &[&str] = &["threads", "libraries", "device_memory"];
+
+/// Verifies that an answer to `facts` has every fact of the load, with the same value.
+pub fn verify_facts(facts: &Facts, loaded: &Facts) -> Result<(), Cause> {
+    let fields = |facts: &Facts| serde_json::to_value(facts).unwrap_or_default();
+    let (facts, loaded) = (fields(facts), fields(loaded));
+    for (name, at_load) in loaded.as_object().into_iter().flatten() {
+        let Some(now) = facts.get(name) else {
+            return wrong_output(format!("`facts` has no `{name}`, and `loaded` has {at_load}"));
+        };
+        if now != at_load && !CHANGING_FACTS.contains(&name.as_str()) {
+            return wrong_output(format!("`facts` has {now} as `{name}`, and `loaded` has {at_load}"));
+        }
+    }
+    Ok(())
+}
+
 fn protocol_error(message: String) -> Result<(), Cause> {
     Err(Cause::Protocol(message))
 }

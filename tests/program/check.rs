@@ -187,6 +187,18 @@ fn settings_that_an_engine_does_not_report_are_absent() {
 }
 
 #[test]
+fn facts_that_contradict_the_load_are_wrong() {
+    let scratch = Scratch::new();
+    for (facts, wrong) in [
+        (r#"{"layers":3}"#, "`facts` has 3 as `layers`, and `loaded` has 2\n"),
+        (r#"{"eos_ids":null}"#, "`facts` has no `eos_ids`, and `loaded` has [2]\n"),
+    ] {
+        let engine = scratch.engine("other", &format!("--facts '{facts}'"));
+        check(&scratch, &engine, &[]).assert_stdout(&[&format!("\n  WRONG   facts            {wrong}")]);
+    }
+}
+
+#[test]
 fn an_engine_in_javascript_without_a_kit_passes() {
     let node = command("node").arg("--version").output();
     if !node.is_ok_and(|node| node.status.success()) {

@@ -36,7 +36,7 @@ mod output_checks;
 mod own_python;
 mod partial_prompts;
 mod prompts;
-
+mod queries;
 mod recommend;
 mod records;
 mod refusals;

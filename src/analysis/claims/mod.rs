@@ -42,9 +42,9 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
     subjects.iter().filter(|it| is_row(it)).flat_map(all_checks).collect()
 }
 
-/// A twin repeats the claims of its original, and a verifier has no row.
+/// A twin repeats the claims of its original, and a verifier and the null engine have no row.
 fn is_row(subject: &Subject) -> bool {
-    !matches!(subject.configuration.role, Some(Role::Twin { .. } | Role::Verifier))
+    !matches!(subject.configuration.role, Some(Role::Twin { .. } | Role::Verifier | Role::NullEngine))
 }
 
 /// Whether a claim of a configuration does not hold. Every such claim has the same effect: the rows of the configuration are

@@ -125,7 +125,7 @@ fn experiment<'a>(
 pub(super) fn row_of(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].role {
         Some(Role::Twin { of } | Role::Baseline { of }) => of,
-        Some(Role::Verifier) | None => configuration,
+        Some(Role::Verifier | Role::NullEngine) | None => configuration,
     }
 }
 

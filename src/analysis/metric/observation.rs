@@ -7,8 +7,9 @@ use protocol::{Sequence, Stamp};
 
 use crate::machine::{Device, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Mode, Plan};
+use crate::plan::{Configuration, Mode, Plan, Role};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample, output_tokens};
+use stats::median;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
@@ -34,6 +35,8 @@ pub struct Observation<'a> {
     pub idle: &'a [Idle],
     /// Bytes of shared pages that a sum over the launch's processes counts twice: the largest value of the launch's samples.
     pub counted_twice_bytes: u64,
+    /// The time of a query to the null engine, in a run that measured it.
+    pub null_query_ns: Option<f64>,
 }
 
 /// The data of a record that all its observations share, indexed once.
@@ -48,6 +51,7 @@ pub struct RecordContext<'a> {
     idle: &'a [Idle],
     /// The largest value of each launch, because not every sample has a value.
     counted_twice_bytes: HashMap<u32, u64>,
+    null_query_ns: Option<f64>,
 }
 
 impl<'a> RecordContext<'a> {
@@ -59,8 +63,23 @@ impl<'a> RecordContext<'a> {
             passes: passes_by_case(&record.passes),
             idle: &record.idle,
             counted_twice_bytes: counted_twice_bytes(&record.samples),
+            null_query_ns: null_query_ns(record),
         }
     }
+}
+
+/// The median over launches of the medians within each launch.
+fn null_query_ns(record: &RunRecord) -> Option<f64> {
+    let plan = &record.header.plan;
+    let is_null_engine =
+        |configuration: usize| plan.configurations[configuration].role == Some(Role::NullEngine);
+    // Most records have no such engine, so their samples are not read.
+    let null_engine = (0..plan.configurations.len()).find(|&it| is_null_engine(it))?;
+    let mut by_launch: HashMap<u32, Vec<f64>> = HashMap::new();
+    for sample in record.measured().filter(|it| plan.cases[it.case].configuration == null_engine) {
+        by_launch.entry(sample.launch).or_default().push(sample.elapsed_ns() as f64);
+    }
+    median(&by_launch.values().filter_map(|times| median(times)).collect::<Vec<_>>())
 }
 
 fn passes_by_case(passes: &[Pass]) -> HashMap<usize, Vec<&Pass>> {
@@ -107,6 +126,7 @@ impl<'a> Observation<'a> {
             pass_elsewhere: of_others.last().copied().filter(|_| pass.is_none()),
             idle: context.idle,
             counted_twice_bytes: context.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
+            null_query_ns: context.null_query_ns,
             ..Self::without_record(sample, launch, case.workload.kind, context.plan.mode)
         }
     }
@@ -127,6 +147,7 @@ impl<'a> Observation<'a> {
             pass_elsewhere: None,
             idle: &[],
             counted_twice_bytes: 0,
+            null_query_ns: None,
         }
     }
 

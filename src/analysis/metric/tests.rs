@@ -180,6 +180,22 @@ fn prompt_tokens_from_a_cache_are_not_counted_as_computed() {
 }
 
 #[test]
+fn a_query_is_the_time_to_its_answer_beside_that_of_the_null_engine() {
+    let sample = Sample { sent_ns: 5_000, answered_ns: 65_000, ..Sample::default() };
+    let launch = launch(Stamp::Token);
+    let values_of = |name, kind, null_query_ns| {
+        let observed = Observation::without_record(&sample, &launch, kind, Mode::Warm);
+        (named(name).unwrap().of)(&Observation { null_query_ns, ..observed })
+    };
+    assert_eq!(values_of("query", Kind::Query, None), [60e3]);
+    assert_eq!(values_of("query", Kind::Warm, None), NO_VALUES);
+    assert_eq!(values_of("null_query", Kind::Query, Some(20e3)), [20e3]);
+    assert_eq!(values_of("null_query", Kind::Query, None), NO_VALUES);
+    assert_eq!(values_of("null_query", Kind::Warm, Some(20e3)), NO_VALUES);
+    assert!(!named("null_query").unwrap().is_compared() && named("query").unwrap().is_compared());
+}
+
+#[test]
 fn values_that_the_facts_do_not_give_are_absent_and_never_infinite() {
     let unusual = [
         Vec::new(),

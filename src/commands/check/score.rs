@@ -5,14 +5,15 @@ use protocol::{Message, Output};
 use serde_json::json;
 
 use super::requests::first_sequence;
-use super::result::{Outcome, absent, require, unexpected, wrong};
+use super::result::{Finding, Outcome, absent, require, unexpected, wrong};
 use super::subject::{Check, Subject};
+use crate::run::verify::verify_facts;
 
 pub const CHECKS: &[Check] = &[
     Check::new("score", "n ids give n - 1 log-probabilities, none above 0", scores),
     Check::new("score-greedy", "none of 20 other tokens scores above the greedy one", scores_greedy_highest),
     Check::new("score-one-id", "the engine refuses to score a single id", refuses_one_id),
-    Check::new("facts", "`facts` has the device and vocabulary of `loaded`", reports_facts),
+    Check::new("facts", "`facts` has the facts of `loaded`", reports_facts),
 ];
 
 fn scores(subject: &mut Subject) -> Outcome {
@@ -68,10 +69,9 @@ fn reports_facts(subject: &mut Subject) -> Outcome {
     let loaded = subject.load_answer()?.facts;
     subject.send_json(&json!({ "type": "facts" }))?;
     match subject.receive()? {
-        Message::Facts(facts) => require(
-            (facts.device, facts.vocabulary_size) == (loaded.device, loaded.vocabulary_size),
-            "`facts` and `loaded` differ in `device` or `vocabulary_size`",
-        ),
+        Message::Facts(facts) => {
+            verify_facts(&facts, &loaded).map_err(|cause| Finding::Wrong(cause.to_string()))
+        }
         other => unexpected(&other, "facts"),
     }
 }

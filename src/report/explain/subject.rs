@@ -118,6 +118,11 @@ pub fn purpose(data: &RunData, configuration: usize) -> Option<String> {
         Role::Baseline { of } => {
             format!("It is the program of the baseline. It was measured again, in turn with {}.", label(of))
         }
+        Role::NullEngine => {
+            "It is an engine that computes nothing. It was measured in turn with the queries of the other engines, and its time is \
+             the column `null engine`."
+                .into()
+        }
         Role::Verifier => "It only verifies the outputs of the other engines. It is not measured.".into(),
     })
 }

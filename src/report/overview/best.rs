@@ -98,7 +98,7 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     Some(Line::of(vec![
         Tone::Heading.of(&format!("{title}{model}")),
         Tone::Heading.of(&engine(best)),
-        Tone::Heading.of(&number_with_unit(value, ranking.metric.unit)),
+        Tone::Heading.of(&number_with_unit(value, ranking.metric)),
         next_cell.unwrap_or_default(),
         reference_cell,
     ]))

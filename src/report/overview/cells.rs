@@ -2,21 +2,23 @@
 
 use stats::{Comparison, Obstacle, Phrase, Verdict, bounds_in_cell};
 
-use crate::analysis::metric::{Scale, Unit};
+use crate::analysis::metric::{Metric, MetricId, Scale, Shown, Unit};
 use crate::report::ranking::Compared;
 use crate::report::verdict_lines::unbroken;
 
-/// The scale of a unit, which is the same in every record.
-pub fn scale(unit: Unit) -> Scale {
-    match unit {
+/// The scale of a metric, which is the same in every record. A query takes microseconds.
+pub fn scale(metric: &Metric) -> Scale {
+    let is_query = metric.id == MetricId::QUERY || metric.shown == Shown::Beside(MetricId::QUERY);
+    match metric.unit {
+        Unit::Nanoseconds if is_query => Scale { divisor: 1e3, symbol: "µs" },
         Unit::Nanoseconds => Scale { divisor: 1e6, symbol: "ms" },
         Unit::Bytes => Scale { divisor: 1e6, symbol: "MB" },
-        Unit::TokensPerSecond | Unit::Share | Unit::Joules => Scale::of(unit, [1.0]),
+        Unit::TokensPerSecond | Unit::Share | Unit::Joules => Scale::of(metric.unit, [1.0]),
     }
 }
 
-pub fn number_with_unit(value: f64, unit: Unit) -> String {
-    let scale = scale(unit);
+pub fn number_with_unit(value: f64, metric: &Metric) -> String {
+    let scale = scale(metric);
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
@@ -66,6 +68,7 @@ fn excludes_one(comparison: &Comparison) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::metric::by_id;
     use crate::record::specimen::{BEACON, ORIGINAL, measured};
     use crate::report::run_report::Report;
     use crate::report::tests::decoding;
@@ -86,14 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_size_have_the_same_unit() {
+    fn values_of_every_size_have_the_same_unit_and_queries_their_own() {
         let shown = [
-            number_with_unit(18.9e6, Unit::Nanoseconds),
-            number_with_unit(4.26e9, Unit::Nanoseconds),
-            number_with_unit(93.5e3, Unit::Nanoseconds),
-            number_with_unit(10_210.0, Unit::TokensPerSecond),
-            number_with_unit(16.1e9, Unit::Bytes),
+            number_with_unit(18.9e6, by_id(MetricId::FIRST_TOKEN)),
+            number_with_unit(4.26e9, by_id(MetricId::FIRST_TOKEN)),
+            number_with_unit(93.5e3, by_id(MetricId::FIRST_TOKEN)),
+            number_with_unit(93.5e3, by_id(MetricId::QUERY)),
+            number_with_unit(10_210.0, by_id(MetricId::DECODE_RATE)),
+            number_with_unit(16.1e9, by_id(MetricId::PEAK_MEMORY)),
         ];
-        assert_eq!(shown, ["18.9 ms", "4,260 ms", "0.0935 ms", "10,200 tok/s", "16,100 MB"]);
+        assert_eq!(shown, ["18.9 ms", "4,260 ms", "0.0935 ms", "93.5 µs", "10,200 tok/s", "16,100 MB"]);
     }
 }

@@ -79,7 +79,7 @@ impl ValueColumn<'_> {
         };
         let summary = row.and_then(|row| row.summary(self.metric.id));
         let is_uncertain = self.is_p99 && summary.is_some_and(|it| it.n < MIN_VALUES_FOR_P99);
-        let text = scale(self.metric.unit).write(value);
+        let text = scale(self.metric).write(value);
         let text = if is_uncertain { format!("~{text}") } else { text };
         if best == Some(value) { Tone::Good.of(&text) } else { text }
     }
@@ -107,7 +107,7 @@ pub fn table(overview: &Overview) -> Table {
     }
     for column in value_columns(overview) {
         let best = column.best(overview);
-        let title = Column::value(&column.title, scale(column.metric.unit).symbol);
+        let title = Column::value(&column.title, scale(column.metric).symbol);
         add(Column { keep: column.keep, ..title }, &|it| column.cell(it, best));
     }
     if configurations.iter().any(|it| limit_share(overview, it).is_some()) {
@@ -162,6 +162,7 @@ fn value_columns<'a>(overview: &Overview<'a>) -> Vec<ValueColumn<'a>> {
             (false, false) => Keep::Standard(8),
         };
         columns.extend(headline(overview, workload, keep));
+        columns.extend(beside_headline(overview, workload, keep));
         if is_primary {
             let metric = by_id(MetricId::INTER_TOKEN);
             let percentiles: [(&str, Statistic, Keep); 3] = [
@@ -209,6 +210,16 @@ fn headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Option<Va
         statistic: |it| it.estimate,
         is_p99: false,
     })
+}
+
+/// The column of the metric that is shown only beside the headline of the workload.
+fn beside_headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Option<ValueColumn<'a>> {
+    let row = overview.report.rows.iter().find(|row| row.case.label == workload)?;
+    let headline = row.case.headline?.id;
+    let metric = METRICS.iter().find(|metric| metric.shown == Shown::Beside(headline))?;
+    // A value of another engine decides nothing, so it may be left out even beside the primary headline.
+    let keep = if keep == Keep::Always { Keep::Standard(2) } else { keep };
+    Some(extra(metric.id, Some(workload), keep, |it| it.estimate))
 }
 
 fn extra(id: MetricId, workload: Option<&str>, keep: Keep, statistic: Statistic) -> ValueColumn<'_> {

@@ -21,7 +21,7 @@ fn a_table_and_a_comparison_use_the_same_values() {
     for (index, case) in record.header.plan.cases.iter().enumerate() {
         let row = data.row(index);
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label).unwrap();
-        for (position, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
+        for (position, metric) in METRICS.iter().enumerate().filter(|(_, metric)| metric.is_compared()) {
             let blocks = measured.blocks(workload, position, case.configuration);
             let shown = row.summary(metric.id);
             assert_eq!(shown.is_some(), blocks.is_some(), "{} of case {index}", metric.name());

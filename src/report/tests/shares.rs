@@ -69,7 +69,7 @@ fn shares_are_in_the_formats_for_programs_and_are_never_compared() {
     assert_eq!(lines.len(), 2, "{csv}");
     let compared =
         crate::analysis::compare::compare_within(&crate::analysis::values::Measured::of(&large()), &[(1, 0)]);
-    assert!(!compared.is_empty() && compared.iter().all(|it| !it.metric.is_share()));
+    assert!(!compared.is_empty() && compared.iter().all(|it| it.metric.is_compared()));
 }
 
 /// The record of `large`, with a probe for each of these memory bandwidths in GB/s.

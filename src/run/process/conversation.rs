@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use protocol::{
-    Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
+    Facts, Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
     Request, Score, Scored, Token,
 };
 
@@ -80,6 +80,14 @@ impl Answer {
     pub fn elapsed_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.sent_ns)
     }
+}
+
+/// The answer to `facts`, with times on the orchestrator's clock since the process started.
+#[derive(Debug)]
+pub struct FactsAnswer {
+    pub facts: Facts,
+    pub sent_ns: u64,
+    pub answered_ns: u64,
 }
 
 #[derive(Debug)]
@@ -202,6 +210,26 @@ impl Conversation {
                 }
                 (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
                 (other, _) => return Err(unexpected(&other, "scored")),
+            }
+        }
+    }
+
+    /// Requests the engine's facts.
+    pub async fn facts(&mut self, deadline: Duration) -> Result<FactsAnswer, Cause> {
+        let sent = Instant::now();
+        self.send_within(&Request::Facts {}, deadline).await?;
+        let answer_by = tokio::time::Instant::now() + deadline;
+        loop {
+            match self.message_by(answer_by, deadline).await? {
+                // A loaded engine has no load, so its progress is ignored.
+                (Message::Progress(_), _) => {}
+                (Message::Facts(facts), at) => {
+                    let (sent_ns, answered_ns) = (self.since_start(sent), self.since_start(at));
+                    self.refuse_unrequested()?;
+                    return Ok(FactsAnswer { facts, sent_ns, answered_ns });
+                }
+                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
+                (other, _) => return Err(unexpected(&other, "facts")),
             }
         }
     }

@@ -15,7 +15,7 @@ pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
 pub use containment::end_descendants;
 pub use conversation::{
-    Answer, Conversation, Deadlines, Hello, LINE_TOO_LONG, MAX_STRAY_LINES, describe_exit,
+    Answer, Conversation, Deadlines, FactsAnswer, Hello, LINE_TOO_LONG, MAX_STRAY_LINES, describe_exit,
 };
 pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};

@@ -68,6 +68,7 @@ pub fn loaded(script: &Script, load: &Value) -> Value {
         "context_tokens": script.count("context_tokens"),
         "use_cache": true,
         "weights_bytes": 4_000_000, "parameters": 1_000_000, "hidden_size": 64,
+        "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "intermediate_size": 128,
         "vocabulary_size": script.count("vocabulary_size"),
         "eos_ids": [EOS], "bos_id": BOS, "prefix_cache": false,
         "libraries": { "pretence": script.text("version") },
@@ -90,7 +91,7 @@ pub fn facts(script: &Script) -> Value {
     for field in ["load_ns", "phases"] {
         facts.as_object_mut().map(|facts| facts.remove(field));
     }
-    facts
+    merged(facts, script.value("facts"))
 }
 
 /// The ids of a text: a BOS, then one id for each byte.

@@ -108,6 +108,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("generates_in", "\"\"", "the dtype of the computations of `generate`; empty: that of all computations"),
     ("memory_bytes", "null", "the reported bytes of device memory in use; the peak is twice as much"),
     ("loaded", "{}", "changes to the facts of `loaded`"),
+    ("facts", "{}", "changes to the answer to `facts`, which are not in `loaded`; null: the fact is missing"),
 ];
 
 #[derive(Debug, Clone)]
