@@ -7,6 +7,7 @@
 mod gpus;
 pub mod limits;
 mod observation;
+mod prediction;
 mod resources;
 pub mod share;
 mod unit;
@@ -26,6 +27,7 @@ use stats::MetricKind;
 pub use gpus::OnGpus;
 pub use observation::{Observation, RecordContext};
 use observation::{per_second, positive_span};
+pub use prediction::{change_of_perplexity, drift_from};
 pub use resources::{
     CoresBusy, MemorySource, device_memory_with_source, gpu_joules_per_token, idle_watts,
     reported_device_bytes, weights_bytes,
@@ -227,6 +229,67 @@ pub const METRICS: &[Metric] = &[
                 the part of `query` that the pipe and this program take, so the rest is the engine's own. The same value for \
                 all engines of a run: the median over launches of their medians.",
         of: |observed| observed.null_query_ns.filter(|_| observed.kind == Kind::Query).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::PERPLEXITY,
+        title: "perplexity",
+        unit: Unit::Perplexity,
+        better: Better::Lower,
+        wording: Wording::Amount("perplexity"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "exponential of the mean loss of a token: exp(sum of -log p / tokens), over all scored tokens of the text, in the \
+                engine's own precision. Only in the scenario `perplexity`, which scores windows of the same text once. Absent if \
+                the engine finds a token impossible.",
+        of: prediction::perplexity,
+    },
+    Metric {
+        id: MetricId::LOSS,
+        title: "loss",
+        unit: Unit::Nats,
+        better: Better::Lower,
+        wording: Wording::Amount("loss"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "mean loss of a token of the scored text: sum of -log p / tokens, with natural logarithms. Only in the scenario \
+                `perplexity`.",
+        of: prediction::mean_loss,
+    },
+    Metric {
+        id: MetricId::BITS_PER_BYTE,
+        title: "bits/byte",
+        unit: Unit::Bits,
+        better: Better::Lower,
+        wording: Wording::Amount("bits for each byte"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "bits of the scored tokens, divided by the bytes of their text: sum of -log2 p / bytes. It compares models with \
+                different tokenizers. Only in the scenario `perplexity`.",
+        of: prediction::bits_per_byte,
+    },
+    Metric {
+        id: MetricId::PERPLEXITY_CHANGE,
+        title: "vs f32",
+        unit: Unit::Share,
+        better: Better::Lower,
+        wording: Wording::Amount("change of the perplexity"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "change of the perplexity against the verifier's in f32, on the same windows, as a share. Absent without a \
+                verifier in f32.",
+        of: prediction::perplexity_change,
+    },
+    Metric {
+        id: MetricId::DRIFT,
+        title: "drift",
+        unit: Unit::Nats,
+        better: Better::Lower,
+        wording: Wording::Amount("drift"),
+        per: Per::Sample,
+        shown: Shown::Estimate,
+        about: "root mean square, over the scored tokens, of the difference between the engine's log-probability and that of the \
+                verifier in f32. Only in the scenario `perplexity`, and absent without a verifier in f32.",
+        of: prediction::drift,
     },
     Metric {
         id: MetricId::PEAK_MEMORY,

@@ -4,6 +4,7 @@
 pub mod agreement;
 pub mod claims;
 pub mod compare;
+pub mod loss;
 pub mod metric;
 pub mod noise_floors;
 pub mod values;

@@ -12,6 +12,7 @@ use crate::plan::axes::AxisValues;
 use crate::plan::scenario::{self, Scenario};
 use crate::plan::selection::Names;
 use crate::plan::targets::Target;
+use crate::plan::texts::TextFile;
 use crate::plan::{Extent, Mode, Order, Selection};
 use crate::run::process::PassedVariables;
 use crate::shell::{Usage, choice_parser, whole_number};
@@ -60,6 +61,9 @@ pub struct RunArgs {
     /// Prompt text; default: the scenario's prompts
     #[arg(long, conflicts_with_all = ["prompt_tokens", "depth", "padding", "prompts"])]
     pub prompt: Option<String>,
+    /// Text to score in `perplexity` (UTF-8); default: held-out text of this project
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<TextFile>,
     #[command(flatten)]
     pub axes: AxisValues,
     /// Measured requests (rounds) of each case in each block; default: the scenario's number
@@ -291,6 +295,7 @@ impl RunArgs {
             seed: self.seed,
             nonce: self.nonce,
             prompt: self.prompt.clone(),
+            scored_text: self.text.clone(),
             axes: self.axes.clone(),
             rounds: self.iterations,
             warmup: self.warmup,

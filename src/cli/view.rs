@@ -34,6 +34,9 @@ pub struct ViewArgs {
     /// Add a table of the quality of each configuration: perplexity and difference from the verifier, beside memory and speed
     #[arg(long)]
     pub quality: bool,
+    /// Add a table of each engine's precisions: speed, memory, perplexity and drift against its widest one
+    #[arg(long)]
+    pub precision: bool,
     /// Price of an hour of this machine: adds a table of the cost of a million tokens
     #[arg(long, value_name = "PRICE", value_parser = parse_price)]
     pub price_per_hour: Option<f64>,
@@ -52,6 +55,7 @@ impl ViewArgs {
     pub fn add_tables(&mut self, tables: &[SuiteTable]) {
         self.distribution |= tables.contains(&SuiteTable::Distribution);
         self.quality |= tables.contains(&SuiteTable::Quality);
+        self.precision |= tables.contains(&SuiteTable::Precision);
     }
 
     /// Refuses parts that the format cannot show, before anything is measured.
@@ -135,6 +139,7 @@ mod tests {
             wall_time: false,
             distribution: false,
             quality: false,
+            precision: false,
             price_per_hour: None,
             resources: false,
         };

@@ -94,6 +94,7 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
             "`orchestrate report --price-per-hour PRICE RECORD` prints the table",
         ),
         ("--quality", view.quality, "`orchestrate report --quality RECORD` prints the table"),
+        ("--precision", view.precision, "`orchestrate report --precision RECORD` prints the table"),
         ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` prints the table"),
     ];
     for (flag, is_given, why) in given {

@@ -8,7 +8,7 @@ use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
 use crate::machine::Machine;
 use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload, context, models};
+use crate::plan::{Configuration, Mode, Order, Plan, Prompt, Role, Verification, Workload, context, models};
 use crate::record::{self, RunRecord};
 use crate::run;
 use crate::text::{self, plural};
@@ -104,6 +104,14 @@ fn describe_order(plan: &Plan) -> String {
 
 fn describe_requests(workload: &Workload) -> String {
     let rounds = workload.rounds;
+    if workload.kind == Kind::Score {
+        let tokens = if let Prompt::Tokens(tokens) = workload.prompt { tokens } else { 0 };
+        let windows = plural(rounds, "window");
+        return format!(
+            "{}: at most {windows} of {tokens} tokens, scored once before the first block",
+            workload.label
+        );
+    }
     let warm_up = match workload.warmup {
         Some(0) => String::new(),
         Some(requests) => format!(" after {requests} warm-up requests"),
@@ -342,7 +350,8 @@ impl EarlierTimes {
         let key = key(configuration);
         let mut ns = *self.launches.get(&key)?;
         let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
-        for case in plan.cases_of(index) {
+        let is_of_blocks = |case: &usize| plan.cases[*case].workload.kind != Kind::Score;
+        for case in plan.cases_of(index).into_iter().filter(is_of_blocks) {
             let request_ns = *self.requests.get(&(key.clone(), shape(&plan.cases[case].workload)))?;
             ns += request_ns
                 * f64::from(requests_of(plan, case, Duration::from_nanos(request_ns as u64), extent));
@@ -358,8 +367,12 @@ fn requests_of(plan: &Plan, case: usize, request_time: Duration, extent: BlockEx
         BlockExtent::Usual => (run::usual_requests(workload.warmup, request_time), workload.rounds),
         BlockExtent::Shortest => (run::fewest_requests(workload.warmup), workload.rounds.min(1)),
     };
-    if plan.mode == Mode::OneShot || workload.kind == Kind::Launch {
-        return rounds;
+    match workload.kind {
+        // A text is scored before the blocks.
+        Kind::Score => return 0,
+        Kind::Launch => return rounds,
+        Kind::Warm | Kind::Query if plan.mode == Mode::OneShot => return rounds,
+        Kind::Warm | Kind::Query => {}
     }
     let discards = run::is_paused_between_requests(plan, case) && run::is_slowed_by_pause(request_time);
     warm_up.saturating_add(rounds.saturating_mul(if discards { 2 } else { 1 }))

@@ -10,7 +10,7 @@ use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
 use crate::engines::registry::{Registry, State, missing_driver, obstacle};
-use crate::plan::scenario::{SCENARIOS, SUITES, described_in_default_suite};
+use crate::plan::scenario::{Kind, SCENARIOS, SUITES, described_in_default_suite};
 use crate::plan::texts::TextKind;
 use crate::report::RESOURCE_FACTS;
 use crate::shell::unknown_name_or;
@@ -75,8 +75,11 @@ pub fn scenarios() -> Result<u8> {
     for scenario in SCENARIOS {
         write!(text, "{}\n{}", scenario.name, paragraph(scenario.about))?;
         let axes = Some(scenario.axes.describe()).filter(|axes| !axes.is_empty());
-        let rounds = format!("rounds a block: {}", scenario.rounds);
-        let values: Vec<String> = axes.into_iter().chain([rounds]).collect();
+        let requests = match scenario.kind {
+            Kind::Score => format!("at most {} windows, scored once", scenario.rounds),
+            Kind::Launch | Kind::Warm | Kind::Query => format!("rounds a block: {}", scenario.rounds),
+        };
+        let values: Vec<String> = axes.into_iter().chain([requests]).collect();
         text.push_str(&paragraph(&values.join("; ")));
     }
     writeln!(text, "\nsuites:")?;

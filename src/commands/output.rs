@@ -64,7 +64,9 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 
 /// A report with the parts that the command line selects.
 pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
-    let ViewArgs { full, pairs, wall_time, distribution, quality, price_per_hour, resources, .. } = *view;
+    let ViewArgs {
+        full, pairs, wall_time, distribution, quality, precision, price_per_hour, resources, ..
+    } = *view;
     let quiet = verbosity() == Verbosity::Quiet;
     let view = View {
         full,
@@ -73,6 +75,7 @@ pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
         wall_time,
         distribution,
         quality,
+        precision,
         price_per_hour,
         resources,
         quiet,

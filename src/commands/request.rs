@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use protocol::{Capabilities, Request};
+use protocol::{Capabilities, Id, Request, Score};
 
 use super::output;
 use crate::engines::load_values::LoadValues;
@@ -86,6 +86,14 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         }
         // A run sends no such request.
         if prompts.excess(workload).is_some() {
+            continue;
+        }
+        if workload.kind == Kind::Score {
+            let score = |(window, ids): (u64, Vec<u32>)| {
+                let id = Some(Id::Number(((number as u64) << 32) + window));
+                Request::Score(Score { id, sequences: vec![ids], most_likely: false })
+            };
+            requests.extend((0..).zip(prompts.windows(workload)?.ids).map(score));
             continue;
         }
         let ids = prompts.batch(workload, plan.prompt_key(0, RequestKind::Measured, 0))?;

@@ -268,6 +268,29 @@ impl Engine {
             .filter(move |name| is_selected(name) || presets.get(*name).is_some_and(has_precision))
     }
 
+    /// The rows of all precisions on these devices: the presets that change the precision, and the default preset in each dtype
+    /// that none of them loads.
+    pub fn precisions(&self, devices: &[Device]) -> Vec<(String, Preset)> {
+        let runs_here = |preset: &Preset| {
+            let is_listed = |it: &Device| {
+                preset.devices.iter().any(|name| Device::from(name.as_str()).family() == it.family())
+            };
+            preset.devices.is_empty() || devices.iter().any(is_listed)
+        };
+        let presets = self.precision_presets().filter_map(|name| self.preset(Some(name)).ok());
+        let mut rows: Vec<(String, Preset)> = presets.filter(|(_, preset)| runs_here(preset)).collect();
+        let is_loaded = |dtype: &String| {
+            rows.iter()
+                .any(|(_, it)| it.dtype.as_ref() == Some(dtype) && !it.options.contains_key("quantize"))
+        };
+        let dtypes: Vec<String> =
+            self.manifest.load.dtypes.iter().filter(|dtype| !is_loaded(dtype)).cloned().collect();
+        let default = self.preset(None).map(|(_, preset)| preset).unwrap_or_default();
+        let in_dtype = |dtype| (DEFAULT_PRESET.to_string(), Preset { dtype: Some(dtype), ..default.clone() });
+        rows.extend(dtypes.into_iter().map(in_dtype));
+        rows
+    }
+
     /// A preset by its name, or the default one.
     pub fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
         let Manifest { name: engine, presets, .. } = &self.manifest;

@@ -83,6 +83,7 @@ impl Plan {
         let selection = Selection { axes, ..Selection::default() };
         let printed = rows::workloads(&selection, scenario, row.model.context_tokens);
         let is_printed = matches!(workload.prompt, Prompt::Tokens(_))
+            && workload.scored_text.is_none()
             && workload.sampling.is_none()
             && printed.iter().any(|it| it.label == workload.label && it.prompt == workload.prompt);
         words.extend(model_arguments(&[row]));
@@ -278,6 +279,9 @@ fn workload_arguments(cases: &[&Case]) -> Vec<String> {
             }
             Prompt::Text(OwnText::File(_)) | Prompt::Tokens(_) => {}
         }
+        if let Some(file) = &workload.scored_text {
+            settings.insert("--text", pasteable(std::slice::from_ref(&file.path)));
+        }
         if let Some(sampling) = &workload.sampling {
             settings.insert("--temperature", sampling.temperature.to_string());
         }
@@ -288,7 +292,7 @@ fn workload_arguments(cases: &[&Case]) -> Vec<String> {
         if own.is_some_and(|own| own.rounds != workload.rounds) {
             settings.insert("--iterations", workload.rounds.to_string());
         }
-        if let Some(warmup) = workload.warmup {
+        if let Some(warmup) = workload.warmup.filter(|_| Kind::IN_ROUNDS.contains(&workload.kind)) {
             settings.insert("--warmup", warmup.to_string());
         }
     }

@@ -31,7 +31,7 @@ use crate::engines::manifest::{self, PresetComparison};
 use crate::machine::Device;
 use crate::plan::axes::{AxisValues, Shape};
 use crate::plan::scenario::{Kind, Scenario};
-use crate::plan::texts::OwnText;
+use crate::plan::texts::{OwnText, TextFile};
 use crate::shell::{Unavailable, pasteable};
 use stats::Random;
 
@@ -158,7 +158,7 @@ pub enum Role {
     Twin { of: usize },
     /// The program of a baseline, measured again in turn with the configuration with index `of`.
     Baseline { of: usize },
-    /// The verifier. It has no cases: it is only used for output checks.
+    /// The verifier. It is only used for output checks, so its only cases are those that score text.
     Verifier,
     /// This program as an engine that computes nothing. It is measured in turn with the rows of a scenario of queries: its time
     /// is the part of theirs that the pipe takes.
@@ -298,8 +298,12 @@ pub struct Workload {
     /// The number of warm-up requests that the user set. `None`: until their times agree, within a time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<u32>,
-    /// The number of rounds in a block: each configuration has one measured request in each round.
+    /// The number of rounds in a block: each configuration has one measured request in each round. Of a workload that scores
+    /// text: the most windows.
     pub rounds: u32,
+    /// The user's text to score. `None`: the held-out text of this project, or a workload that scores nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scored_text: Option<TextFile>,
 }
 
 impl Workload {
@@ -323,6 +327,7 @@ impl Workload {
             sampling: None,
             warmup: Some(1),
             rounds: 2,
+            scored_text: None,
         }
     }
 }
@@ -330,7 +335,7 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// This many tokens for each request: a random window of a text, or a dependent prompt.
+    /// This many tokens for each request: a random window of a text, a dependent prompt, or a window to score.
     Tokens(u32),
     Text(OwnText),
 }
@@ -370,6 +375,7 @@ pub struct Selection {
     /// The nonce that the user set.
     pub nonce: Option<u64>,
     pub prompt: Option<String>,
+    pub scored_text: Option<TextFile>,
     pub axes: AxisValues,
     pub rounds: Option<u32>,
     pub warmup: Option<u32>,

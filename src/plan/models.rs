@@ -172,7 +172,7 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
     };
     model.format = Some(folder.format.as_str().into());
     model.architecture = Some(folder.config.architecture.clone());
-    model.dtype = model_files::own_dtype(&folder).ok().map(|dtype| dtype.as_str().to_ascii_lowercase());
+    model.dtype = dtype_of(&folder);
     let bytes = folder.weights_bytes();
     let show_progress = bytes > MAX_SILENT_BYTES && folder.known_identity().is_none();
     if show_progress {
@@ -186,6 +186,15 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
     model.sizes = model_files::ModelFacts::of(&folder).ok().map(|facts| sizes(&facts));
     model.identity = Some(identity?);
     Ok(())
+}
+
+/// The dtype of most bytes of a model's weights, before the weights are read. `None` if it is unknown.
+pub fn own_dtype(model: &Model) -> Option<String> {
+    dtype_of(&ModelFolder::open(&model.path).ok()?)
+}
+
+fn dtype_of(folder: &ModelFolder) -> Option<String> {
+    model_files::own_dtype(folder).ok().map(|dtype| dtype.as_str().to_ascii_lowercase())
 }
 
 fn sizes(facts: &model_files::ModelFacts) -> Sizes {

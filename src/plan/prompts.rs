@@ -3,6 +3,7 @@
 
 pub mod dependent;
 pub mod held_out;
+pub mod windows;
 
 use std::sync::OnceLock;
 
@@ -27,6 +28,7 @@ pub struct Prompts {
     /// The ids that the tokenizer puts before every text.
     bos: Vec<u32>,
     text_ids: Vec<u32>,
+    text_bytes: usize,
     /// The longest context of the model. `None` if unknown.
     context_tokens: Option<u32>,
     /// The ids of the other texts, by kind, which are made when a prompt needs them.
@@ -53,7 +55,8 @@ impl Prompts {
         let folder = ModelFolder::open(path)?;
         let tokenizer = folder.tokenizer()?;
         let bos = tokenizer.encode("")?;
-        let text_ids = tokenizer.encode(&embedded::heldout_text()?)?.split_off(bos.len());
+        let text = embedded::heldout_text()?;
+        let text_ids = tokenizer.encode(&text)?.split_off(bos.len());
         if text_ids.is_empty() {
             bail!("the tokenizer of `{path}` makes no tokens of English text");
         }
@@ -61,6 +64,7 @@ impl Prompts {
             tokenizer,
             bos,
             text_ids,
+            text_bytes: text.len(),
             context_tokens: folder.config.context_tokens,
             ids_of_texts: Default::default(),
         })

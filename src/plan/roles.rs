@@ -42,7 +42,12 @@ impl Plan {
         let mut twin = self.configurations[original].clone();
         twin.label = format!("{} (twin)", twin.label);
         twin.role = Some(Role::Twin { of: original });
-        self.add(twin, &self.workloads_of(original));
+        // A score has no noise.
+        let workloads: Vec<Workload> =
+            self.workloads_of(original).into_iter().filter(|it| it.kind != Kind::Score).collect();
+        if !workloads.is_empty() {
+            self.add(twin, &workloads);
+        }
     }
 
     /// Adds a twin for each row, however few the blocks: the run measures noise and gives no verdicts.
@@ -84,8 +89,8 @@ impl Plan {
         self.add(null_engine, &queries);
     }
 
-    /// Adds the verifier of a model, unless a row is already the verifier.
-    pub(super) fn add_verifier(&mut self, selection: &Selection, model: &Model) {
+    /// Adds the verifier of a model, unless a row is already the verifier. Of these workloads it gets those that score text.
+    pub(super) fn add_verifier(&mut self, selection: &Selection, model: &Model, workloads: &[Workload]) {
         let Some(candidate) = selection.verifier.as_ref().filter(|_| self.verifier_of(model).is_none())
         else {
             return;
@@ -105,7 +110,8 @@ impl Plan {
             verifies: true,
             ..Configuration::default()
         };
-        self.add(verifier, &[]);
+        let scores: Vec<Workload> = workloads.iter().filter(|it| it.kind == Kind::Score).cloned().collect();
+        self.add(verifier, &scores);
     }
 
     /// All configurations except those that are only used for output checks.

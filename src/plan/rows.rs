@@ -6,7 +6,7 @@ use protocol::Sampling;
 
 use super::axes::{Axes, Point, Shape};
 use super::scenario::{Kind, Scenario};
-use super::texts::{Length, OwnText};
+use super::texts::{Length, OwnText, TextFile};
 use super::{
     Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, unique_label,
 };
@@ -39,16 +39,18 @@ impl Plan {
             targets: selection.targets.clone(),
             ..Self::default()
         };
+        let workloads_on = |model: &Model| -> Vec<Workload> {
+            let of_scenario = |scenario| workloads(selection, scenario, model.context_tokens);
+            selection.scenarios.iter().flat_map(of_scenario).collect()
+        };
         for row in selection.combinations() {
-            let of_scenario = |scenario| workloads(selection, scenario, row.model.context_tokens);
-            let workloads: Vec<Workload> = selection.scenarios.iter().flat_map(of_scenario).collect();
-            plan.add(row.configuration(selection), &workloads);
+            plan.add(row.configuration(selection), &workloads_on(row.model));
         }
         let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
         references.into_iter().for_each(|reference| plan.add_twin(reference));
         plan.add_null_engine(selection);
         for model in &selection.models {
-            plan.add_verifier(selection, model);
+            plan.add_verifier(selection, model, &workloads_on(model));
         }
         plan
     }
@@ -117,10 +119,14 @@ impl Row<'_> {
     fn label(&self, selection: &Selection) -> String {
         let Self { candidate, model, device, dtype, threads } = self;
         let mut label = engine_name(&candidate.engine, candidate.preset.as_deref());
+        let is_named_alike = |it: &&Candidate| it.engine == candidate.engine && it.preset == candidate.preset;
+        let mut namesakes = selection.candidates.iter().filter(is_named_alike);
+        let has_own_dtype = namesakes.any(|it| it.dtype != candidate.dtype);
         let plural = if *threads == 1 { "thread" } else { "threads" };
         let factors = [
             (selection.models.len() > 1, model.name.clone()),
             (selection.devices.len() > 1, device.to_string()),
+            (has_own_dtype, candidate.dtype.clone().unwrap_or_else(|| "default dtype".into())),
             (selection.dtypes.len() > 1, dtype.unwrap_or("default dtype").into()),
             (selection.threads.len() > 1, format!("{threads} {plural}")),
         ];
@@ -162,28 +168,31 @@ impl Row<'_> {
     }
 }
 
-/// One workload for each combination of values of the axes; one workload of a query. The user's prompt replaces the prompt lengths. In a scenario of
-/// launches, such as `load`, the number of new tokens is the only axis that the user can set.
+/// One workload for each combination of values of the axes; one workload of a query. The user's prompt replaces the prompt lengths.
+/// In a scenario of launches, such as `load`, the number of new tokens is the only axis that the user can set.
 ///
 /// A text with a length of its own has no depth, so it is left out of a scenario where each request has one.
 ///
 /// Among several lengths, a prompt that the context does not hold becomes the longest that it holds.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
-    let (is_launch, is_query) = (scenario.kind == Kind::Launch, scenario.kind == Kind::Query);
+    let is_launch = scenario.kind == Kind::Launch;
+    let (is_query, scores_text) = (scenario.kind == Kind::Query, scenario.kind == Kind::Score);
+    let prompt = selection.prompt.as_ref().filter(|_| !scores_text && !is_query);
+    let scored_text = selection.scored_text.as_ref().filter(|_| scores_text);
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0 && !is_query);
     let sampling = |temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() };
     let mut axes = scenario.axes_with(&selection.axes);
-    if selection.prompt.is_some() {
+    if prompt.is_some() {
         axes.prompt_tokens = axes.prompt_tokens.get(..1).unwrap_or_default();
         (axes.depth, axes.prompts) = (&[], &[]);
     }
     let workload = |(point, shortened_from): (Point, Option<u32>)| Workload {
         scenario: scenario.name.into(),
-        label: label(scenario.name, &words(&axes, &point, shortened_from, scenario)),
+        label: label(scenario.name, &words(&axes, &point, shortened_from, scenario, scored_text)),
         shortened_from,
         kind: scenario.kind,
         headline: scenario.headline,
-        prompt: match (selection.prompt.as_ref().filter(|_| !is_query), point.text.file()) {
+        prompt: match (prompt, point.text.file()) {
             (Some(text), _) => Prompt::Text(text.as_str().into()),
             (None, Some(file)) => Prompt::Text(OwnText::File(file.clone())),
             (None, None) => Prompt::Tokens(point.all_prompt_tokens()),
@@ -191,9 +200,13 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
         max_new_tokens: point.new_tokens,
         shape: point.shape,
         ignore_eos: point.new_tokens > 1,
-        sampling: temperature.map(sampling),
-        warmup: if is_launch { Some(0) } else { selection.warmup },
-        rounds: if is_launch { 1 } else { selection.rounds.unwrap_or(scenario.rounds) },
+        sampling: temperature.map(sampling).filter(|_| !scores_text),
+        warmup: if is_launch || scores_text { Some(0) } else { selection.warmup },
+        rounds: match scenario.kind {
+            Kind::Launch => 1,
+            Kind::Warm | Kind::Query | Kind::Score => selection.rounds.unwrap_or(scenario.rounds),
+        },
+        scored_text: scored_text.cloned(),
     };
     let mut points: Vec<(Point, Option<u32>)> = Vec::new();
     let is_without_depth = axes.depth.is_empty() || axes.depth.contains(&0);
@@ -205,9 +218,10 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
         if !point.text.has_length_of_axis() && !is_without_depth {
             continue;
         }
-        let has_length = selection.prompt.is_none() && point.text.file().is_none();
-        // A single length that does not fit is an error, because the user named this length and no other.
-        let is_sweep = axes.prompt_tokens.len() > 1;
+        let has_length = prompt.is_none() && point.text.file().is_none();
+        // A single length that does not fit is an error, because the user named this length and no other. The usual length of a
+        // window becomes that of the context.
+        let is_sweep = axes.prompt_tokens.len() > 1 || scores_text && selection.axes.prompt_tokens.is_empty();
         let longest = context.filter(|_| has_length && is_sweep).and_then(|it| longest_prompt(&point, it));
         let with_length = |prompt_tokens| Point { prompt_tokens, ..point };
         let without_depth = |prompt_tokens| {
@@ -244,14 +258,26 @@ fn longest_prompt(point: &Point, context: u32) -> Option<u32> {
     (is_useful && point.prompt_tokens > room).then_some(room)
 }
 
-/// The words of a workload's label. The length of a shortened prompt is always named, and a file has no length.
-fn words(axes: &Axes, point: &Point, shortened_from: Option<u32>, scenario: &Scenario) -> Vec<String> {
+/// The words of a workload's label. The length of a shortened prompt is always named, and a file of prompts has no length. The
+/// user's text to score has the name of its file.
+fn words(
+    axes: &Axes,
+    point: &Point,
+    shortened_from: Option<u32>,
+    scenario: &Scenario,
+    scored_text: Option<&TextFile>,
+) -> Vec<String> {
     let named =
         Axes { prompt_tokens: if point.text.file().is_some() { &[] } else { axes.prompt_tokens }, ..*axes };
     let mut words = named.words_of(point, &scenario.axes);
     if shortened_from.is_some() {
-        words[0] = format!("{} {FULL_CONTEXT}", point.prompt_tokens);
+        let length = format!("{} {FULL_CONTEXT}", point.prompt_tokens);
+        match words.first_mut() {
+            Some(first) => *first = length,
+            None => words.push(length),
+        }
     }
+    words.extend(scored_text.map(TextFile::name));
     words
 }
 

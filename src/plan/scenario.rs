@@ -16,7 +16,8 @@ pub struct Scenario {
     pub kind: Kind,
     /// Each combination of values is a workload.
     pub axes: Axes<'static>,
-    /// The number of measured requests in each block, interleaved with those of the other engines.
+    /// The number of measured requests in each block, interleaved with those of the other engines. In a scenario that scores
+    /// text: the most windows.
     pub rounds: u32,
     /// The metric by which engines are compared in this scenario.
     pub headline: MetricId,
@@ -46,6 +47,7 @@ impl Scenario {
             Kind::Warm => self.axes.with(set.axes()),
             Kind::Query => Axes::NONE,
             Kind::Launch => self.axes.with(Axes::of(&[], set.new_tokens.get(..1).unwrap_or_default())),
+            Kind::Score => self.axes.with(Axes::of(&set.prompt_tokens, &[])),
         }
     }
 }
@@ -60,11 +62,19 @@ pub enum Kind {
     Warm,
     /// Requests for the facts of an engine that is loaded and warm. They have no prompt and no output.
     Query,
+    /// The log-probabilities of a text, in windows of fixed length. Each configuration scores it once, before the blocks, because
+    /// the result has no noise. Nothing is generated.
+    Score,
 }
 
 impl Kind {
     /// The kinds whose requests come after the launch, in rounds.
     pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Query];
+
+    /// Whether the requests generate tokens.
+    pub fn generates(self) -> bool {
+        matches!(self, Self::Launch | Self::Warm)
+    }
 }
 
 /// The prompt lengths of scenarios about the first token.
@@ -86,6 +96,15 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(&[16], &[1]),
         rounds: 5,
         headline: MetricId::FIRST_RUN,
+    },
+    Scenario {
+        name: "perplexity",
+        about: "how well an engine predicts held-out text, or the text of --text: loss, perplexity, bits per byte, drift from \
+                f32; each engine scores the same windows once",
+        kind: Kind::Score,
+        axes: Axes::of(&[512], &[]),
+        rounds: 16,
+        headline: MetricId::PERPLEXITY,
     },
     Scenario {
         name: "ttft",
@@ -197,6 +216,16 @@ pub struct Suite {
     pub parts: Parts,
     /// The table that a run of the suite adds to its report.
     pub table: Option<SuiteTable>,
+    pub rows: SuiteRows,
+}
+
+/// The rows of an engine that is named without a preset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuiteRows {
+    /// The default preset.
+    Default,
+    /// Every precision that the engine's manifest offers.
+    Precisions,
 }
 
 #[derive(Debug)]
@@ -211,6 +240,7 @@ pub enum Parts {
 pub enum SuiteTable {
     Distribution,
     Quality,
+    Precision,
 }
 
 /// A scenario of a suite.
@@ -253,18 +283,21 @@ pub const SUITES: &[Suite] = &[
             SuitePart::with_depths("decode", &[0]),
         ]),
         table: None,
+        rows: SuiteRows::Default,
     },
     Suite {
         name: "latency",
         about: "the first token over prompt lengths, with the table of --distribution",
         parts: Parts::These(&[SuitePart::all("load"), SuitePart::all("p99")]),
         table: Some(SuiteTable::Distribution),
+        rows: SuiteRows::Default,
     },
     Suite {
         name: "cold",
         about: "the start of a process and its first request, against a warm engine",
         parts: Parts::These(&[SuitePart::all("load"), SuitePart::all("cold-start")]),
         table: None,
+        rows: SuiteRows::Default,
     },
     Suite {
         name: "rates",
@@ -275,18 +308,28 @@ pub const SUITES: &[Suite] = &[
             SuitePart::all("batch"),
         ]),
         table: None,
+        rows: SuiteRows::Default,
     },
     Suite {
         name: "quality",
         about: "decode, beside the perplexity of each precision in the table of --quality",
         parts: Parts::These(&[SuitePart::with_depths("decode", &[0])]),
         table: Some(SuiteTable::Quality),
+        rows: SuiteRows::Default,
+    },
+    Suite {
+        name: "quantization",
+        about: "every precision of each engine against its widest one: speed, memory, perplexity and drift in one table",
+        parts: Parts::These(&[SuitePart::with_depths("decode", &[0]), SuitePart::all("perplexity")]),
+        table: Some(SuiteTable::Precision),
+        rows: SuiteRows::Precisions,
     },
     Suite {
         name: "full",
         about: "everything; a run takes many minutes",
         parts: Parts::Every,
         table: Some(SuiteTable::Distribution),
+        rows: SuiteRows::Default,
     },
 ];
 
@@ -315,13 +358,20 @@ impl Suite {
     }
 }
 
-/// The tables of the suites with these names.
+/// The tables of the suites and scenarios with these names.
 pub fn tables_of(names: &[String]) -> Vec<SuiteTable> {
-    SUITES
-        .iter()
-        .filter(|suite| names.iter().any(|name| name == suite.name))
-        .filter_map(|it| it.table)
-        .collect()
+    let scores = |it: &&Scenario| it.kind == Kind::Score && names.iter().any(|name| name == it.name);
+    let of_scenarios = SCENARIOS.iter().filter(scores).map(|_| SuiteTable::Quality);
+    suites_named(names).filter_map(|it| it.table).chain(of_scenarios).collect()
+}
+
+/// Whether one of these names is a suite that measures every precision of an engine.
+pub fn measures_precisions(names: &[String]) -> bool {
+    suites_named(names).any(|it| it.rows == SuiteRows::Precisions)
+}
+
+fn suites_named(names: &[String]) -> impl Iterator<Item = &'static Suite> {
+    SUITES.iter().filter(|suite| names.iter().any(|name| name == suite.name))
 }
 
 /// The scenario with this name, or the scenarios of the suite with this name.

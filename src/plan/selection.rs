@@ -8,11 +8,15 @@ use anyhow::Result;
 
 use crate::engines::Candidate;
 use crate::engines::load_values::{LoadValue, LoadValues};
+use crate::engines::manifest::{DEFAULT_PRESET, Engine};
 use crate::engines::registry::{self, FoundEngine, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
-use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
-use crate::plan::{MetricId, Model, Selection, Verification, context, engine_name, models, values};
+use crate::plan::prompts::Prompts;
+use crate::plan::scenario::{self, Kind, SCENARIOS, SUITES, Scenario};
+use crate::plan::{
+    MetricId, Model, Selection, Verification, context, dtype, engine_name, models, rows, values,
+};
 use crate::shell::{Unavailable, Usage, this_command_with, unknown_name};
 
 /// The names on the command line, before any of them is resolved.
@@ -75,7 +79,7 @@ pub fn resolve<'a>(
     scenario::check_suites(registry)?;
     // Scenarios come before engines, so that an unknown suite is not reported as `no engine to measure`.
     let scenarios = scenarios(registry, &names.scenarios, &names.own_scenarios)?;
-    let (engines, mut candidates) = candidates(registry, names, &settings.devices)?;
+    let (mut engines, mut candidates) = candidates(registry, names, &settings)?;
     let verifier = Verifier::named(registry, names.verifier.as_deref())?;
     if names_load_values(&settings) {
         for (found, candidate) in engines.iter().zip(&mut candidates) {
@@ -84,6 +88,7 @@ pub fn resolve<'a>(
             }
         }
     }
+    let settings_dtypes = settings.dtypes.clone();
     let mut selection = Selection {
         verifier: None,
         verification: verifier.verification(),
@@ -102,8 +107,11 @@ pub fn resolve<'a>(
     };
     values::check(&selection)?;
     check_texts(&selection)?;
-    selection.reference = default_reference(registry, &selection);
     selection.models = models::models(&names.models, sources.model)?;
+    if adds_precisions(names, &settings_dtypes) {
+        leave_out_known_defaults(&mut engines, &mut selection);
+    }
+    selection.reference = default_reference(registry, &selection);
     for model in &mut selection.models {
         model.context_tokens = models::context_limit(model, &[]).tokens;
     }
@@ -114,6 +122,7 @@ pub fn resolve<'a>(
         selection.reference = reference(registry, &selection, name)?;
     }
     context::check(&selection, &names.scenarios, models::context_limit)?;
+    check_scored_text(&selection)?;
     Ok(Resolved { registry, verifier, engines, selection })
 }
 
@@ -199,9 +208,13 @@ impl<'a> Verifier<'a> {
 fn candidates<'a>(
     registry: &'a Registry,
     names: &Names,
-    devices: &[Device],
+    settings: &Selection,
 ) -> Result<(Vec<FoundEngine<'a>>, Vec<Candidate>)> {
-    let found = engines(registry, names)?;
+    let (mut found, devices) = (engines(registry, names)?, &settings.devices);
+    if adds_precisions(names, &settings.dtypes) {
+        found = found.into_iter().flat_map(|it| in_each_precision(it, devices)).collect();
+        leave_out_repeated_rows(&mut found);
+    }
     let Some(word) = &names.quantize else {
         let candidates = found.iter().map(|found| registry.candidate(found)).collect();
         return Ok((found, candidates));
@@ -230,6 +243,51 @@ fn candidates<'a>(
         return Err(Usage(format!("{message}\nhint: {}", engines_with(registry, word, devices))).into());
     }
     Ok((engines, candidates))
+}
+
+/// Whether each engine is measured in all its precisions. A user who names precisions wants only those.
+fn adds_precisions(names: &Names, dtypes: &[Option<String>]) -> bool {
+    scenario::measures_precisions(&names.scenarios) && names.quantize.is_none() && dtypes.is_empty()
+}
+
+/// An engine that is named without a preset, followed by the rows of its precisions on these devices. A program without a manifest
+/// has only one row.
+fn in_each_precision<'a>(found: FoundEngine<'a>, devices: &[Device]) -> Vec<FoundEngine<'a>> {
+    let engine: &Engine = match &found {
+        FoundEngine::Engine(engine, (preset, _)) if preset == DEFAULT_PRESET => engine,
+        _ => return vec![found],
+    };
+    let rows = engine.precisions(devices).into_iter().map(|row| FoundEngine::Engine(engine, row));
+    let rows: Vec<FoundEngine> = rows.collect();
+    std::iter::once(found).chain(rows).collect()
+}
+
+/// Leaves out the rows that the user named and that the precisions have too.
+fn leave_out_repeated_rows(found: &mut Vec<FoundEngine>) {
+    let mut known: Vec<(String, String, Option<String>)> = Vec::new();
+    found.retain(|it| {
+        let FoundEngine::Engine(engine, (preset, settings)) = it else { return true };
+        let row = (engine.manifest.name.clone(), preset.clone(), settings.dtype.clone());
+        let is_new = !known.contains(&row);
+        known.push(row);
+        is_new
+    });
+}
+
+/// Leaves out the default row of an engine whose other rows have all dtypes that it might choose: it would repeat one of them.
+fn leave_out_known_defaults(engines: &mut Vec<FoundEngine>, selection: &mut Selection) {
+    let own_dtypes: Vec<Option<String>> = selection.models.iter().map(models::own_dtype).collect();
+    let is_listed = |it: &Candidate| {
+        let is_known = |own: &Option<String>| {
+            own.as_ref().is_some_and(|own| it.load.dtypes.iter().any(|dtype| dtype::is_same(dtype, own)))
+        };
+        it.preset.is_none() && it.dtype.is_none() && own_dtypes.iter().all(is_known)
+    };
+    let keeps: Vec<bool> = selection.candidates.iter().map(|it| !is_listed(it)).collect();
+    let mut kept = keeps.iter();
+    engines.retain(|_| kept.next().is_some_and(|keep| *keep));
+    let mut kept = keeps.iter();
+    selection.candidates.retain(|_| kept.next().is_some_and(|keep| *keep));
 }
 
 /// The engines that have a preset for a word of `--quantize` on one of these devices, or else the first one, with its device.
@@ -357,6 +415,30 @@ fn check_texts(selection: &Selection) -> Result<()> {
                 format!("{option}: the prompts of `--prompts` have lengths of their own, and no depth");
             let hint = format!("leave out `{option}`, or add a kind such as `natural` to `--prompts`");
             return Err(Usage(format!("{message}\nhint: {hint}")).into());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a text to score that no scenario scores, or that is too short.
+fn check_scored_text(selection: &Selection) -> Result<()> {
+    let is_scored = selection.scenarios.iter().any(|it| it.kind == Kind::Score);
+    if selection.scored_text.is_some() && !is_scored {
+        let names = SCENARIOS.iter().filter(|it| it.kind == Kind::Score).map(|it| it.name);
+        let hint = format!("-s {}", names.collect::<Vec<_>>().join(" or -s "));
+        return Err(
+            Usage(format!("--text: none of the selected scenarios scores a text\nhint: {hint}")).into()
+        );
+    }
+    let Some(file) = &selection.scored_text else { return Ok(()) };
+    for model in &selection.models {
+        // A tokenizer that cannot be read is a failed row of the run.
+        let Ok(prompts) = Prompts::open(&model.path) else { continue };
+        let scenarios = selection.scenarios.iter().filter(|it| it.kind == Kind::Score);
+        for workload in scenarios.flat_map(|it| rows::workloads(selection, it, model.context_tokens)) {
+            let windows = prompts.windows(&workload);
+            windows
+                .map_err(|error| Usage(format!("--text `{}`: {error:#}\nhint: a longer text", file.path)))?;
         }
     }
     Ok(())

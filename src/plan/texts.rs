@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use protocol::FailureKind;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::shell::{listed, similar_name};
 
@@ -179,6 +180,38 @@ pub struct PromptFile {
     pub texts: Arc<[String]>,
 }
 
+/// The user's text to score. A record has its path and its SHA-256, and not the text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextFile {
+    pub path: String,
+    /// SHA-256, as `sha256sum` prints it.
+    pub sha256: String,
+    #[serde(skip)]
+    pub text: Arc<str>,
+}
+
+impl FromStr for TextFile {
+    type Err = String;
+
+    fn from_str(path: &str) -> Result<Self, String> {
+        Self::read(Path::new(path)).map_err(|error| format!("{error:#}"))
+    }
+}
+
+impl TextFile {
+    fn read(path: &Path) -> Result<Self> {
+        let text = read_text(path)?;
+        ensure!(!text.trim().is_empty(), "the file has no text");
+        let (path, sha256) = (path.to_string_lossy().into(), format!("{:x}", Sha256::digest(&text)));
+        Ok(Self { path, sha256, text: text.into() })
+    }
+
+    /// The name in labels.
+    pub fn name(&self) -> String {
+        name_in_labels(&self.path)
+    }
+}
+
 /// A prompt that the user gave: every request has this text, or the next one of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -217,9 +250,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 impl PromptFile {
     /// Reads a file: each line is a prompt. A line of a `.jsonl` file is an object with `prompt` or `messages`.
     fn read(path: &Path) -> Result<Self> {
-        let facts = std::fs::metadata(path)?;
-        ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "not a file, or larger than 64 MiB");
-        let text = std::fs::read_to_string(path)?;
+        let text = read_text(path)?;
         let is_json = path.extension().is_some_and(|it| it == "jsonl");
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let prompt = |(index, line): (usize, &str)| match is_json {
@@ -237,9 +268,20 @@ impl PromptFile {
 
     /// The name in labels: that of the file without its folder.
     pub fn name(&self) -> String {
-        let name = Path::new(&self.path).file_name().unwrap_or_default().to_string_lossy();
-        name.replace(char::is_whitespace, "-")
+        name_in_labels(&self.path)
     }
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    let facts = std::fs::metadata(path)?;
+    ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "not a file, or larger than 64 MiB");
+    Ok(std::fs::read_to_string(path)?)
+}
+
+/// The name of a file without its folder.
+fn name_in_labels(path: &str) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+    name.replace(char::is_whitespace, "-")
 }
 
 #[derive(Deserialize)]

@@ -157,6 +157,9 @@ pub struct Sample {
     /// The arrival of the answer's bytes, since the start of the process.
     pub answered_ns: u64,
     pub iteration: Iteration,
+    /// The scores of a text, in a workload that scores one. The times above are those of all its requests together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scores: Option<TextScores>,
     /// The peak memory of the engine's process tree so far, as the kernel counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
@@ -175,6 +178,37 @@ pub struct Sample {
     /// Absent if the request was not streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
+}
+
+/// The log-probabilities that one configuration gave to a text.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TextScores {
+    pub windows: Vec<WindowScores>,
+    /// The bytes of the text after the last window, which are not scored.
+    #[serde(default)]
+    pub left_out_bytes: u64,
+}
+
+/// The scores of one window of a text.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WindowScores {
+    /// A value for every scored token. `None` is minus infinity.
+    pub logprobs: Vec<Option<f64>>,
+    /// The bytes of the scored tokens' text.
+    pub text_bytes: u64,
+    /// The time from the request to its answer, on the orchestrator's clock.
+    pub elapsed_ns: u64,
+}
+
+impl TextScores {
+    /// The log-probabilities of all windows.
+    pub fn logprobs(&self) -> impl Iterator<Item = &Option<f64>> {
+        self.windows.iter().flat_map(|it| &it.logprobs)
+    }
+
+    pub fn text_bytes(&self) -> u64 {
+        self.windows.iter().map(|it| it.text_bytes).sum()
+    }
 }
 
 /// How the warm-up of a case ended in a launch.

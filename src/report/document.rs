@@ -80,6 +80,7 @@ pub enum TableId {
     Resources,
     Distributions,
     Quality,
+    Precision,
 }
 
 /// The layout that the format chose for each table.

@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::json::{REPORT_VERSION, json_bytes};
 use super::outputs::Output;
+use super::precision::PrecisionImpact;
 use super::resources::Resources;
-use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row};
+use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row, ScoredText};
 use super::run_report::Report;
 use super::targets::TargetResult;
 use super::verdicts::{Mean, Noise, PairVerdict, PresetEffect, Uncalibrated, evidence};
@@ -54,6 +55,8 @@ struct Document<'a> {
     /// The targets of the run file, one for each case that a target names.
     targets: &'a [TargetResult],
     outputs: &'a [Output],
+    /// The impact of precision, for each configuration of an engine that was measured in several.
+    precisions: &'a [PrecisionImpact],
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
     /// Every pair of configurations. The correction for many comparisons is stronger here, so a small difference that
@@ -116,6 +119,7 @@ struct CaseEntry<'a> {
     wall_time: Option<&'a WallTime>,
     /// An unknown value is null.
     resources: Option<&'a Resources>,
+    scored_text: Option<ScoredText>,
     metrics: Vec<MetricEntry<'a>>,
 }
 
@@ -202,6 +206,7 @@ fn document(report: &Report) -> Document<'_> {
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref(),
         resources: row.resources.as_ref(),
+        scored_text: row.scored_text,
         metrics: row
             .summaries
             .iter()
@@ -234,6 +239,7 @@ fn document(report: &Report) -> Document<'_> {
         failed: &report.failed,
         targets: &report.targets,
         outputs: &report.outputs,
+        precisions: &report.precisions,
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),

@@ -24,6 +24,8 @@ mod markdown;
 mod notes;
 mod outputs;
 mod overview;
+mod precision;
+mod precision_table;
 mod quality;
 mod ranking;
 pub mod recommendation;

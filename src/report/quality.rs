@@ -3,18 +3,60 @@
 
 use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;
+use super::outputs::Output;
 use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::agreement::two_digits;
 use crate::analysis::metric::{MetricId, Scale, Unit};
-use crate::text::{shorten, significant_digits, three_digits};
+use crate::text::{plural, shorten, significant_digits, three_digits, with_commas};
 
 /// The digits of a perplexity, so that a difference of 0.1 % shows.
-const PERPLEXITY_DIGITS: i32 = 5;
+pub const PERPLEXITY_DIGITS: i32 = 5;
 
 /// A change in per cent with its sign; a change that rounds to zero has none.
-fn percent(change: f64) -> String {
+pub fn percent(change: f64) -> String {
     if change.abs() < 0.005 { "0.00".into() } else { format!("{change:+.2}") }
+}
+
+pub fn write(value: Option<f64>, text: &dyn Fn(f64) -> String) -> String {
+    value.map_or_else(|| "n/a".into(), text)
+}
+
+/// The values of one configuration: those of the scored text if the run has one, or else those of the output check.
+#[derive(Default)]
+struct Values {
+    loss: Option<f64>,
+    perplexity: Option<f64>,
+    /// In per cent.
+    change: Option<f64>,
+    bits_per_byte: Option<f64>,
+    drift: Option<f64>,
+}
+
+impl Values {
+    fn of_scored_text(row: &Row) -> Self {
+        let value = |metric: MetricId| row.summary(metric).map(|it| it.estimate);
+        Self {
+            loss: value(MetricId::LOSS),
+            perplexity: value(MetricId::PERPLEXITY),
+            change: value(MetricId::PERPLEXITY_CHANGE).map(|it| 100.0 * it),
+            bits_per_byte: value(MetricId::BITS_PER_BYTE),
+            drift: value(MetricId::DRIFT),
+        }
+    }
+
+    fn of_output_check(output: &Output) -> Self {
+        let drift = output.agreement.scores.as_ref().map(|it| it.rms);
+        let Some(prediction) = output.prediction else { return Self { drift, ..Self::default() } };
+        let change = prediction.verifier_perplexity.map(|it| 100.0 * (prediction.perplexity / it - 1.0));
+        Self {
+            loss: Some(prediction.loss),
+            perplexity: Some(prediction.perplexity),
+            change,
+            bits_per_byte: prediction.bits_per_byte,
+            drift,
+        }
+    }
 }
 
 pub struct QualityTable<'a> {
@@ -24,9 +66,9 @@ pub struct QualityTable<'a> {
 }
 
 impl<'a> QualityTable<'a> {
-    /// `None` if no output was checked.
+    /// `None` if no output was checked and no text was scored.
     pub fn of(report: &'a Report) -> Option<Self> {
-        if report.outputs.is_empty() {
+        if report.outputs.is_empty() && report.rows.iter().all(|row| row.scored_text.is_none()) {
             return None;
         }
         let mut rows: Vec<&Row> = Vec::new();
@@ -58,36 +100,57 @@ impl<'a> QualityTable<'a> {
             Column::value("peak mem", bytes.symbol),
             Column::value("decode", "tok/s"),
         ];
-        let write =
-            |value: Option<f64>, text: &dyn Fn(f64) -> String| value.map_or_else(|| "n/a".into(), text);
+        let scored_rows = || self.report.rows.iter().filter(|row| row.scored_text.is_some());
         let line = |row: &&Row| {
             let output = self.report.outputs.iter().find(|it| it.engine == row.engine.label);
-            let prediction = output.and_then(|it| it.prediction);
-            let relative =
-                prediction.and_then(|it| Some(100.0 * (it.perplexity / it.verifier_perplexity? - 1.0)));
+            let values = match scored_rows().next() {
+                // The values of two texts are not comparable, so a table has only those of one.
+                Some(first) => {
+                    let is_of_row =
+                        |it: &&Row| it.engine.label == row.engine.label && it.case.label == first.case.label;
+                    scored_rows().find(is_of_row).map(Values::of_scored_text)
+                }
+                None => output.map(Values::of_output_check),
+            };
+            let values = values.unwrap_or_default();
             let dtype = row.engine.dtype.as_ref().map(|it| shorten(&it.to_string(), layout.max_word));
             let status = output.map_or("n/a", |it| it.agreement.status.name());
-            let drift = output.and_then(|it| it.agreement.scores.as_ref()).map(|it| it.rms);
             let decode = row.summary(MetricId::DECODE_RATE).map(|it| it.estimate);
             Line::of(vec![
                 labels.short(&row.engine.label),
                 dtype.unwrap_or_default(),
                 status.to_string(),
-                write(prediction.map(|it| it.loss), &|it| significant_digits(it, PERPLEXITY_DIGITS)),
-                write(prediction.map(|it| it.perplexity), &|it| significant_digits(it, PERPLEXITY_DIGITS)),
-                write(relative, &percent),
-                write(prediction.and_then(|it| it.bits_per_byte), &three_digits),
-                write(drift, &two_digits),
+                write(values.loss, &|it| significant_digits(it, PERPLEXITY_DIGITS)),
+                write(values.perplexity, &|it| significant_digits(it, PERPLEXITY_DIGITS)),
+                write(values.change, &percent),
+                write(values.bits_per_byte, &three_digits),
+                write(values.drift, &two_digits),
                 write(memory(row), &|it| bytes.write(it)),
                 write(decode, &three_digits),
             ])
         };
-        let notes = vec![
-            "perplexity: of held-out text, in windows that do not overlap; vs f32: its change against the verifier; drift: the \
-             difference of log-probabilities from the verifier's (root mean square)"
-                .into(),
-        ];
+        let of_check = || "of held-out text, in windows that do not overlap".to_string();
+        let text = scored_rows().next().map_or_else(of_check, describe_text);
+        let notes = vec![format!(
+            "perplexity: {text}; vs f32: its change against the verifier; drift: the difference of log-probabilities from the \
+             verifier's (root mean square)"
+        )];
         let lines = self.rows.iter().map(line).collect();
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
     }
+}
+
+/// `of the text of `perplexity`: 16 windows of at most 512 tokens, 8,176 tokens scored; the last 40,212 bytes are left out`.
+fn describe_text(row: &Row) -> String {
+    let Some(text) = row.scored_text else { return String::new() };
+    let left_out = match text.left_out_bytes {
+        0 => String::new(),
+        bytes => format!("; the text is longer: its last {} bytes are left out", with_commas(bytes as usize)),
+    };
+    format!(
+        "of the text of `{}` in {} that do not overlap, each after BOS if the tokenizer has one; {} tokens scored{left_out}",
+        row.case.label,
+        plural(text.windows, "window"),
+        with_commas(text.tokens)
+    )
 }

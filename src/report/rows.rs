@@ -11,7 +11,7 @@ use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Metric, MetricId};
 use crate::machine::Device;
-use crate::record::{FailureKind, Stage, WarmUp};
+use crate::record::{FailureKind, Stage, TextScores, WarmUp};
 use stats::{StoppedBy, Summary};
 
 /// A larger ratio of a row's largest launch median to its smallest is probably caused by the machine, not by the engine.
@@ -34,10 +34,33 @@ pub struct Row {
     pub warm_ups: Vec<WarmUp>,
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
+    /// The text of a workload that scores one.
+    pub scored_text: Option<ScoredText>,
     pub failure: Option<FailureSummary>,
     /// Whether an observation contradicts a claim of the engine, so that its results may look too good. Such a row has
     /// no rank.
     pub contradicted: bool,
+}
+
+/// The scored part of a text. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ScoredText {
+    pub windows: usize,
+    pub tokens: usize,
+    pub bytes: u64,
+    /// The bytes after the last window.
+    pub left_out_bytes: u64,
+}
+
+impl From<&TextScores> for ScoredText {
+    fn from(scores: &TextScores) -> Self {
+        Self {
+            windows: scores.windows.len(),
+            tokens: scores.logprobs().count(),
+            bytes: scores.text_bytes(),
+            left_out_bytes: scores.left_out_bytes,
+        }
+    }
 }
 
 /// The planned workload of a row.
@@ -46,6 +69,8 @@ pub struct Case {
     pub label: String,
     pub scenario: String,
     pub headline: Option<&'static Metric>,
+    /// The engine scores a text, and generates nothing.
+    pub scores_text: bool,
     /// Measured requests in each block.
     pub rounds: u32,
     /// The planned warm-up requests; `None` where the run itself decided when each warm-up ended.

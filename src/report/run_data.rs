@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
 use super::rows::{
-    Case, Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, MetricSummary, Row, group_by_key,
+    Case, Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, MetricSummary, Row, ScoredText,
+    group_by_key,
 };
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
@@ -14,6 +15,7 @@ use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{self, Absent};
 use crate::analysis::metric::{self, METRICS, MetricId, Observation};
 use crate::analysis::values::Values;
+use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
 use crate::record::{End, FEWER_BLOCKS, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
@@ -67,8 +69,9 @@ impl<'a> RunData<'a> {
             limit: self.limit(case),
             reference: reference.map(|reference| self.engine(reference).label),
             warm_ups: warm_ups.copied().collect(),
-            wall_time: WallTime::of(self.plan, launches),
+            wall_time: WallTime::of(self.plan, launches).filter(|_| planned.workload.kind != Kind::Score),
             resources,
+            scored_text: self.values.samples(case).find_map(|it| it.scores.as_ref()).map(ScoredText::from),
             failure: self.failure(case),
             contradicted: false,
         }
@@ -241,6 +244,7 @@ fn case_of(plan: &Plan, workload: &Workload) -> Case {
         label: line(&workload.label),
         scenario: line(&workload.scenario),
         headline: metric::headline(plan, workload),
+        scores_text: workload.kind == Kind::Score,
         rounds: workload.rounds,
         warmup: workload.warmup,
     }

@@ -4,6 +4,7 @@
 use super::engines::{mismatches, word};
 use super::notes;
 use super::outputs::{Output, outputs};
+use super::precision::{self, PrecisionImpact};
 use super::rows::{Engine, FailedConfiguration, MeasuredWorkload, Row, group_by_key};
 use super::run_data::{RunData, begun_blocks, sentence};
 use super::targets::{self, TargetResult};
@@ -60,6 +61,8 @@ pub struct Report {
     /// The targets of the run file, one for each case that a target names.
     pub targets: Vec<TargetResult>,
     pub verdicts: Verdicts,
+    /// The impact of precision, for each row of an engine that was measured in several.
+    pub precisions: Vec<PrecisionImpact>,
     /// The verification status of each engine that has a row; empty if `no_checks` has a reason.
     pub outputs: Vec<Output>,
     /// The reason why no output was checked.
@@ -94,6 +97,8 @@ pub struct View {
     pub distribution: bool,
     /// The perplexity of each configuration beside its memory and speed.
     pub quality: bool,
+    /// The gain and the loss of each precision of an engine.
+    pub precision: bool,
     /// The price of an hour of the machine, for a table of the cost of tokens.
     pub price_per_hour: Option<f64>,
     /// The resources of each case: memory, cores, energy.
@@ -120,7 +125,10 @@ impl Report {
             .map(|case| (case, Row { contradicted: contradicted(case), ..data.row(case) }))
             .collect();
         let outputs = outputs(&data);
-        let verdicts = Verdicts::of(&data, &rows, &outputs);
+        let precisions = precision::impacts(&data);
+        let pairs = precisions.iter().map(|it| (it.configuration, it.against));
+        let pairs = pairs.filter(|(configuration, widest)| configuration != widest).collect();
+        let verdicts = Verdicts::of(&data, &rows, &outputs, pairs);
         let notes = notes::of(&data, &rows, &verdicts, &outputs);
         let targets = targets::results(plan, &rows, &outputs);
         let mut machine = record.header.machine.clone();
@@ -155,6 +163,7 @@ impl Report {
             failed: data.failed(),
             targets,
             verdicts,
+            precisions,
             outputs,
             no_checks: agreement::no_checks(record),
             warnings: data.warnings(mismatches(record, &data.engines), &contradictions),

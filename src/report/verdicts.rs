@@ -27,6 +27,8 @@ pub struct Verdicts {
     pub all_pairs: Vec<PairVerdict>,
     /// Each row against the program of its baseline, if this run measured both.
     pub against_baseline: Vec<PairVerdict>,
+    /// Each row against the widest precision of its engine, if the engine was measured in several.
+    pub against_widest: Vec<PairVerdict>,
     /// The effects of presets, in the words of their manifests.
     pub preset_effects: Vec<PresetEffect>,
     pub means: Vec<Mean>,
@@ -87,7 +89,13 @@ pub enum Certainty {
 
 impl Verdicts {
     /// All verdicts. A configuration with wrong output is in no comparison.
-    pub fn of(data: &RunData, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
+    /// `precisions`: the pairs of a row and the widest precision of its engine.
+    pub fn of(
+        data: &RunData,
+        rows: &[(usize, Row)],
+        outputs: &[Output],
+        precisions: Vec<(usize, usize)>,
+    ) -> Self {
         let (record, plan) = (data.record, data.plan);
         let measured = Measured::from(&data.values);
         let is_sound = |configuration: usize| !data.agreements[configuration].is_wrong();
@@ -106,6 +114,7 @@ impl Verdicts {
             means: means(rows, &against_reference, outputs),
             noise: noise(&measured),
             calibration: Calibration::of(record),
+            against_widest: verdicts_of(&only_sound(precisions)),
             against_baseline: verdicts_of(&only_sound(compare::within::rerun_pairs(plan))),
             preset_effects: preset_effects(plan, rows, is_sound, verdicts_of),
             against_reference,
@@ -241,8 +250,10 @@ fn preset_effects(
 /// The means of all engines but the references. Verified engines come first, then unverified engines, then engines with a
 /// contradicted claim; within each group, the best comes first. An engine that failed in a workload or is wrong has no mean.
 fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
-    let cases: BTreeSet<&str> = rows.iter().map(|(_, row)| row.case.label.as_str()).collect();
-    let compared = rows.iter().filter(|(_, row)| !row.is_reference());
+    // A scored text has no ratios.
+    let rows = || rows.iter().filter(|(_, row)| !row.case.scores_text);
+    let cases: BTreeSet<&str> = rows().map(|(_, row)| row.case.label.as_str()).collect();
+    let compared = rows().filter(|(_, row)| !row.is_reference());
     let engines = group_by_key(
         compared.filter_map(|(_, row)| Some(((&row.engine.label, row.reference.as_ref()?), row))),
     );

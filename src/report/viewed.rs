@@ -12,7 +12,7 @@ use super::labels::Labels;
 use super::quality::QualityTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::{compare, cost, entries, lines, overview, targets};
+use super::{compare, cost, entries, lines, overview, precision_table, targets};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
@@ -81,6 +81,11 @@ impl Content for ReportContent<'_> {
             let why = || Section::NoTable("no table of quality: outputs were not checked");
             parts.push(table.unwrap_or_else(why));
         }
+        if view.precision {
+            let table = precision_table::table(report, layouts(TableId::Precision)).map(Section::Table);
+            let why = || Section::NoTable("no table of precisions: no engine was measured in several dtypes");
+            parts.push(table.unwrap_or_else(why));
+        }
         if let Some(price) = view.price_per_hour {
             parts.extend(cost::table(report, price, layouts(TableId::Results)).map(Section::Table));
         }
@@ -110,6 +115,7 @@ impl Content for ReportContent<'_> {
                 DistributionTable::of(report).filter(|_| view.distribution).map(|it| it.widest(layout))
             }
             TableId::Quality => QualityTable::of(report).filter(|_| view.quality).map(|it| it.table(layout)),
+            TableId::Precision => precision_table::table(report, layout).filter(|_| view.precision),
             TableId::Resources => {
                 ResourceTable::of(report).filter(|_| view.resources).map(|it| it.table(layout))
             }

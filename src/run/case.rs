@@ -155,11 +155,12 @@ impl Cases<'_, '_> {
 }
 
 /// Checks that the engine supports the requests of a workload.
-fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
+pub(super) fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     let Some(hello) = launched.hello() else {
         // An engine without `hello` can be measured, but it cannot report that it follows these settings.
         let needs = match workload.shape {
             _ if workload.kind == Kind::Query => "facts",
+            _ if workload.kind == Kind::Score => "score",
             _ if workload.sampling.is_some() => "sampling",
             shape if shape.text.needs_ids() => "prompt_ids",
             shape if shape.batch > 1 => "a batch",
@@ -173,6 +174,7 @@ fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> 
     let has_no_cache = facts.and_then(|facts| facts.use_cache) == Some(false);
     let missing = match &hello.capabilities {
         capabilities if workload.kind == Kind::Query && !capabilities.facts => "facts",
+        capabilities if workload.kind == Kind::Score && !capabilities.score => "score",
         capabilities if shape.batch > capabilities.batch.max(1) => {
             let largest = capabilities.batch.max(1);
             return Err(Cause::Unsupported(format!(

@@ -26,7 +26,6 @@ impl OutputChecks<'_, '_> {
         for model in self.models_to_check(schedule) {
             self.check_held_out_of(schedule, &model).await?;
         }
-        schedule.time_budget.measuring_begins(self.plan);
         Ok(())
     }
 

@@ -25,6 +25,7 @@ pub mod process;
 pub mod reference_answers;
 mod request;
 mod schedule;
+mod text_scores;
 mod time_budget;
 mod unverified;
 pub mod verify;
@@ -58,6 +59,7 @@ use launches::Launches;
 use other_processes::OtherProcesses;
 use request::Requests;
 use schedule::Schedule;
+use text_scores::TextScoring;
 
 /// Carries out the plan in the record's header until its end or an interrupt. The last entry says which came first.
 pub async fn run(
@@ -127,6 +129,8 @@ async fn measure<'a>(
     dtype_costs::add(plan, journal, launches, &requests, budget_ends).await?;
     let requests = &requests;
     OutputChecks { plan, journal, launches, requests, budget_ends }.check_held_out(schedule).await?;
+    TextScoring { plan, journal, launches, requests }.score_all(schedule).await?;
+    schedule.time_budget.measuring_begins(plan);
     let other_processes = &mut other_processes;
     let warned_of_memory_groups = false;
     Blocks {

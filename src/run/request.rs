@@ -74,7 +74,10 @@ impl<'a> Requests<'a> {
         let workload = &self.plan.cases[case].workload;
         let answered = match workload.kind {
             Kind::Query => self.query(launched, stage(kind, index)).await?,
-            Kind::Launch | Kind::Warm => self.generate(launched, workload, kind, index, repeat).await?,
+            // Texts are scored before the blocks (`text_scores`), so no block requests one.
+            Kind::Launch | Kind::Warm | Kind::Score => {
+                self.generate(launched, workload, kind, index, repeat).await?
+            }
         };
         // The memory is always read after the first measured request, even if reading is slow.
         let must_read = kind == RequestKind::Measured && index == 0;

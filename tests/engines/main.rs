@@ -10,3 +10,4 @@ mod agreement;
 mod conformance;
 mod engine;
 mod models;
+mod perplexity;

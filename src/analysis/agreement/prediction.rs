@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::verifier::Verifier;
+use crate::analysis::loss::Loss;
 use crate::record::RunRecord;
 
 /// The prediction of the windows of held-out text that a configuration scored. No window overlaps another one. Each begins with
@@ -26,7 +27,7 @@ impl Prediction {
         let model = &record.header.plan.configurations.get(configuration)?.model;
         let held_out = record.held_out.iter().find(|it| it.model == model.path)?;
         let verifier = Verifier::of(record, configuration).ok();
-        let (mut all, mut of_verifier) = (Sum::default(), Some(Sum::default()));
+        let (mut all, mut of_verifier) = (Vec::new(), Some(Vec::new()));
         let mut bytes = Some(0);
         let mut windows: Vec<usize> = Vec::new();
         for scored in record.scored.iter().filter(|it| it.configuration == configuration) {
@@ -34,45 +35,23 @@ impl Prediction {
                 continue;
             }
             windows.push(scored.sequence);
-            all.add(&scored.logprobs)?;
+            all.push(scored.logprobs.as_slice());
             let expected = verifier.as_ref().and_then(|it| it.logprobs(scored.sequence));
-            of_verifier = of_verifier.zip(expected).and_then(|(mut sum, logprobs)| {
-                sum.add(logprobs)?;
-                Some(sum)
+            of_verifier = of_verifier.zip(expected).map(|(mut all, logprobs)| {
+                all.push(logprobs);
+                all
             });
             let length = held_out.text_bytes.get(scored.sequence);
             bytes = bytes.zip(length).map(|(bytes, length)| bytes + length);
         }
-        let loss = all.loss()?;
-        let bits = all.nats / std::f64::consts::LN_2;
+        let loss = Loss::of(all)?;
         Some(Self {
-            loss,
-            perplexity: loss.exp(),
-            bits_per_byte: bytes.filter(|bytes| *bytes > 0).map(|bytes| bits / bytes as f64),
-            tokens: all.count,
-            verifier_perplexity: of_verifier.and_then(|sum| sum.loss()).map(f64::exp),
+            loss: loss.mean(),
+            perplexity: loss.perplexity(),
+            bits_per_byte: bytes.and_then(|bytes| loss.bits_per_byte(bytes)),
+            tokens: loss.tokens(),
+            verifier_perplexity: of_verifier.and_then(Loss::of).map(Loss::perplexity),
         })
-    }
-}
-
-#[derive(Default)]
-struct Sum {
-    nats: f64,
-    count: usize,
-}
-
-impl Sum {
-    /// Adds the loss of each token; `None` if one is impossible.
-    fn add(&mut self, logprobs: &[Option<f64>]) -> Option<()> {
-        for logprob in logprobs {
-            self.nats -= logprob.filter(|it| it.is_finite())?;
-            self.count += 1;
-        }
-        Some(())
-    }
-
-    fn loss(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.nats / self.count as f64)
     }
 }
 

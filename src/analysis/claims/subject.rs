@@ -9,7 +9,6 @@ use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::Unit;
 use crate::analysis::values::Values;
 use crate::machine::Device;
-use crate::plan::scenario::Kind;
 use crate::plan::{Case, Configuration};
 use crate::record::{Launch, RunRecord, Sample};
 
@@ -75,8 +74,8 @@ pub struct Subject<'a> {
     pub configuration: &'a Configuration,
     pub launches: BTreeMap<u32, &'a Launch>,
     pub agreement: &'a Agreement,
-    /// The samples of these launches, of any kind, in the order of the record: warm-ups too show memory, caches and clocks. A query
-    /// for facts is no work of the engine, so it is left out.
+    /// The samples of these launches, of any kind, in the order of the record: warm-ups too show memory, caches and clocks. Only
+    /// requests that generate tokens.
     pub samples: Vec<&'a Sample>,
 }
 
@@ -96,8 +95,8 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
     let mut subjects: Vec<Subject> = configurations.map(subject).collect();
     for sample in &record.samples {
         let subject = &mut subjects[plan.cases[sample.case].configuration];
-        let is_query = plan.cases[sample.case].workload.kind == Kind::Query;
-        if subject.launches.contains_key(&sample.launch) && !is_query {
+        let generates = plan.cases[sample.case].workload.kind.generates();
+        if subject.launches.contains_key(&sample.launch) && generates {
             subject.samples.push(sample);
         }
     }
@@ -147,10 +146,10 @@ impl<'a> Subject<'a> {
         Device::in_effect(reported, &self.configuration.device).is_cpu()
     }
 
-    /// The measured cases of the configuration, in the plan's order, without queries for facts.
+    /// The measured cases of the configuration, in the plan's order, that generate tokens.
     pub fn cases(&self) -> impl Iterator<Item = usize> {
         let cases = self.record.header.plan.cases.iter().enumerate();
-        let is_work = |case: &Case| case.configuration == self.index && case.workload.kind != Kind::Query;
+        let is_work = |case: &Case| case.configuration == self.index && case.workload.kind.generates();
         let of_configuration = cases.filter(move |(_, case)| is_work(case)).map(|(index, _)| index);
         of_configuration.filter(|&case| self.values.is_measured(case))
     }

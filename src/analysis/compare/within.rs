@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use crate::analysis::agreement;
 use crate::analysis::metric::{self, METRICS, Metric, MetricId};
 use crate::analysis::values::{Measured, Values};
+use crate::plan::scenario::Kind;
 use crate::plan::{Order, Plan, Role, Workload};
 use crate::record::{CalibratedFloor, End, RunRecord};
 use stats::{Analysis, Comparison, Experiment, NoRatio, NoiseFloor, Rule, Series, StoppedBy, Twin};
@@ -92,7 +93,9 @@ fn experiment<'a>(
     let floors = stored_floors(record);
     let all_configurations = || 0..plan.configurations.len();
     let (mut series, mut names) = (Vec::new(), Vec::new());
-    for (workload_index, workload) in measured.workloads.iter().enumerate() {
+    // A score is measured once and has no noise, so it has no rounds to pair.
+    let workloads = measured.workloads.iter().enumerate().filter(|(_, it)| it.kind != Kind::Score);
+    for (workload_index, workload) in workloads {
         let headline = metric::headline(plan, workload);
         for (metric_index, metric) in METRICS.iter().enumerate() {
             let configurations = measured.blocks_by_configuration(workload_index, metric_index);

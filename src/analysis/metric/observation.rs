@@ -7,8 +7,8 @@ use protocol::{Sequence, Stamp};
 
 use crate::machine::{Device, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Mode, Plan, Role};
-use crate::record::{Idle, Launch, Pass, RunRecord, Sample, output_tokens};
+use crate::plan::{Configuration, Mode, Plan, Role, VERIFIER_DTYPE};
+use crate::record::{Idle, Launch, Pass, RunRecord, Sample, TextScores, output_tokens};
 use stats::median;
 
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +37,8 @@ pub struct Observation<'a> {
     pub counted_twice_bytes: u64,
     /// The time of a query to the null engine, in a run that measured it.
     pub null_query_ns: Option<f64>,
+    /// The scores that the model's verifier gave in f32 to the text of the case.
+    pub reference_scores: Option<&'a TextScores>,
 }
 
 /// The data of a record that all its observations share, indexed once.
@@ -52,6 +54,8 @@ pub struct RecordContext<'a> {
     /// The largest value of each launch, because not every sample has a value.
     counted_twice_bytes: HashMap<u32, u64>,
     null_query_ns: Option<f64>,
+    /// The scores of each model's verifier in f32, by the path of the model and the label of the workload.
+    reference_scores: HashMap<(&'a str, &'a str), &'a TextScores>,
 }
 
 impl<'a> RecordContext<'a> {
@@ -64,6 +68,7 @@ impl<'a> RecordContext<'a> {
             idle: &record.idle,
             counted_twice_bytes: counted_twice_bytes(&record.samples),
             null_query_ns: null_query_ns(record),
+            reference_scores: reference_scores(record),
         }
     }
 }
@@ -80,6 +85,23 @@ fn null_query_ns(record: &RunRecord) -> Option<f64> {
         by_launch.entry(sample.launch).or_default().push(sample.elapsed_ns() as f64);
     }
     median(&by_launch.values().filter_map(|times| median(times)).collect::<Vec<_>>())
+}
+
+fn reference_scores(record: &RunRecord) -> HashMap<(&str, &str), &TextScores> {
+    let plan = &record.header.plan;
+    let is_f32 = |sample: &Sample| {
+        let launch = record.launches.iter().find(|it| it.launch == sample.launch);
+        let facts = launch.and_then(|it| it.loaded.as_ref()).map(|it| &it.facts);
+        let is_f32 = |dtype: &Option<String>| dtype.as_deref() == Some(VERIFIER_DTYPE);
+        facts.is_some_and(|it| is_f32(&it.weights_dtype) && is_f32(&it.compute_dtype))
+    };
+    let scored = record.samples.iter().filter_map(|sample| {
+        let (scores, case) = (sample.scores.as_ref()?, &plan.cases[sample.case]);
+        let model = &plan.configurations[case.configuration].model;
+        let is_reference = plan.verifier_of(model) == Some(case.configuration) && is_f32(sample);
+        is_reference.then_some(((model.path.as_str(), case.workload.label.as_str()), scores))
+    });
+    scored.collect()
 }
 
 fn passes_by_case(passes: &[Pass]) -> HashMap<usize, Vec<&Pass>> {
@@ -127,6 +149,10 @@ impl<'a> Observation<'a> {
             idle: context.idle,
             counted_twice_bytes: context.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
             null_query_ns: context.null_query_ns,
+            reference_scores: {
+                let model = &context.plan.configurations[case.configuration].model.path;
+                context.reference_scores.get(&(model.as_str(), case.workload.label.as_str())).copied()
+            },
             ..Self::without_record(sample, launch, case.workload.kind, context.plan.mode)
         }
     }
@@ -148,6 +174,7 @@ impl<'a> Observation<'a> {
             idle: &[],
             counted_twice_bytes: 0,
             null_query_ns: None,
+            reference_scores: None,
         }
     }
 

@@ -11,6 +11,9 @@ pub enum Unit {
     /// A part of a whole, shown in per cent.
     Share,
     Joules,
+    Nats,
+    Bits,
+    Perplexity,
 }
 
 impl Unit {
@@ -22,6 +25,9 @@ impl Unit {
             Self::Bytes => "bytes",
             Self::Share => "share",
             Self::Joules => "J",
+            Self::Nats => "nats",
+            Self::Bits => "bits",
+            Self::Perplexity => "ppl",
         }
     }
 
@@ -36,6 +42,9 @@ impl Unit {
             (Self::TokensPerSecond, RATES),
             (Self::Share, SHARES),
             (Self::Joules, JOULES),
+            (Self::Nats, NATS),
+            (Self::Bits, BITS),
+            (Self::Perplexity, PERPLEXITY),
         ];
         let symbol = symbol.replacen("us", "µs", 1);
         let scales = units.iter().flat_map(|(unit, scales)| scales.iter().map(move |scale| (*unit, scale)));
@@ -82,6 +91,12 @@ const JOULES: &[Scale] = &[
 
 const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
+const NATS: &[Scale] = &[Scale { divisor: 1.0, symbol: "nats" }];
+
+const BITS: &[Scale] = &[Scale { divisor: 1.0, symbol: "bits" }];
+
+const PERPLEXITY: &[Scale] = &[Scale { divisor: 1.0, symbol: "ppl" }];
+
 impl Scale {
     /// The largest scale in which the geometric mean of the smallest and the largest number is at least one.
     pub fn of(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
@@ -91,6 +106,9 @@ impl Scale {
             Unit::TokensPerSecond => RATES,
             Unit::Share => SHARES,
             Unit::Joules => JOULES,
+            Unit::Nats => NATS,
+            Unit::Bits => BITS,
+            Unit::Perplexity => PERPLEXITY,
         };
         let positive = values.into_iter().filter(|value| *value > 0.0);
         let (low, high) = positive
@@ -135,8 +153,8 @@ mod tests {
 
     #[test]
     fn a_number_with_a_unit_is_read_in_the_metrics_own_unit() {
-        let read =
-            ["200 tok/s", "50ms", "1.5 GB", "80 %", "3 us", "2 J"].map(|text| Unit::parse(text).unwrap());
+        let read = ["200 tok/s", "50ms", "1.5 GB", "80 %", "3 us", "2 J", "12.5 ppl"]
+            .map(|text| Unit::parse(text).unwrap());
         let expected = [
             (200.0, Unit::TokensPerSecond),
             (50e6, Unit::Nanoseconds),
@@ -144,6 +162,7 @@ mod tests {
             (0.8, Unit::Share),
             (3e3, Unit::Nanoseconds),
             (2.0, Unit::Joules),
+            (12.5, Unit::Perplexity),
         ];
         assert_eq!(read, expected);
         assert_eq!(["", "fast", "3", "3 miles", "-1 ms"].map(Unit::parse), [None; 5]);

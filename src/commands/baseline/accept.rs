@@ -139,6 +139,7 @@ mod tests {
             sampling: None,
             warmup: None,
             rounds: 3,
+            scored_text: None,
         }
     }
 

@@ -13,7 +13,7 @@ pub fn scale(metric: &Metric) -> Scale {
         Unit::Nanoseconds if is_query => Scale { divisor: 1e3, symbol: "µs" },
         Unit::Nanoseconds => Scale { divisor: 1e6, symbol: "ms" },
         Unit::Bytes => Scale { divisor: 1e6, symbol: "MB" },
-        Unit::TokensPerSecond | Unit::Share | Unit::Joules => Scale::of(metric.unit, [1.0]),
+        unit => Scale::of(unit, [1.0]),
     }
 }
 

@@ -43,8 +43,8 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     warnings.extend(why_no_verdicts(report));
     let labels = report.engines().map(|engine| &engine.label);
     let has_ratio = report.rows.iter().any(|row| report.verdicts.headline(row).is_some());
-    // Without any result, the failures above say why.
-    let has_result = report.rows.iter().any(|row| row.failure.is_none());
+    // Without any result, the failures above say why. A scored text has no ratio.
+    let has_result = report.rows.iter().any(|row| row.failure.is_none() && !row.case.scores_text);
     if !has_ratio && has_result && group_by_key(labels.map(|label| (label, ()))).len() > 1 {
         warnings.push(why_no_ratios(report));
     }

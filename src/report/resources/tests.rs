@@ -12,6 +12,7 @@ const RESOURCES: View = View {
     wall_time: false,
     distribution: false,
     quality: false,
+    precision: false,
     price_per_hour: None,
     resources: true,
     quiet: false,

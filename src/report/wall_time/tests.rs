@@ -21,6 +21,7 @@ fn plan(mode: Mode) -> Plan {
         sampling: None,
         warmup: None,
         rounds: 2,
+        scored_text: None,
     };
     let configurations = vec![Configuration::default()];
     Plan { mode, configurations, cases: vec![Case { configuration: 0, workload }], ..Plan::default() }

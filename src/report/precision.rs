@@ -1,0 +1,82 @@
+//! The impact of precision: the loss (perplexity, drift) of each precision of an engine against the engine's own widest one. The
+//! gain is in `Verdicts::against_widest`, and `precision_table` shows both.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+
+use super::run_data::RunData;
+use crate::analysis::metric::{change_of_perplexity, drift_from};
+use crate::plan::dtype;
+use crate::plan::scenario::Kind;
+use crate::record::TextScores;
+
+/// A configuration and the widest precision of its engine. JSON has these names: add, never rename.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PrecisionImpact {
+    pub engine: String,
+    /// The configuration of the widest precision, which may be this one.
+    pub widest: String,
+    /// The change of the perplexity against the widest precision, on the same windows, as a share.
+    pub perplexity_change: Option<f64>,
+    /// The root mean square of the differences from the log-probabilities of the widest precision, in nats.
+    pub drift: Option<f64>,
+    #[serde(skip)]
+    pub configuration: usize,
+    #[serde(skip)]
+    pub against: usize,
+}
+
+/// The measured configurations of each engine that has several dtypes. Rows of one engine differ in nothing else that the plan
+/// selects: they have the same model, device and threads.
+pub fn impacts(data: &RunData) -> Vec<PrecisionImpact> {
+    let plan = data.plan;
+    let rows: Vec<usize> = plan.row_indices().filter(|&it| data.is_measured_row(it)).collect();
+    let alike = |a: usize, b: usize| {
+        let key = |at: usize| {
+            let it = &plan.configurations[at];
+            (&it.engine, &it.model.path, &it.device, it.threads)
+        };
+        key(a) == key(b)
+    };
+    let bits = |at: usize| -> [f64; 2] {
+        let reported = data.engines[at].dtype.as_ref();
+        let weights = reported.map(|it| it.weights.as_str());
+        let compute = reported.and_then(|it| it.compute.as_deref()).or(weights);
+        [weights, compute].map(|dtype| dtype.and_then(dtype::bits).unwrap_or(0.0))
+    };
+    let impact = |&row: &usize| {
+        let others: Vec<usize> = rows.iter().copied().filter(|&other| alike(row, other)).collect();
+        let varies = others.iter().any(|&other| data.engines[other].dtype != data.engines[row].dtype);
+        // Of equal widths, the first row counts.
+        let widest = others
+            .into_iter()
+            .rev()
+            .max_by(|&a, &b| bits(a).partial_cmp(&bits(b)).unwrap_or(Ordering::Equal))?;
+        let both = scores(data, row).zip(scores(data, widest));
+        varies.then(|| PrecisionImpact {
+            engine: data.engines[row].label.clone(),
+            widest: data.engines[widest].label.clone(),
+            perplexity_change: both.and_then(|(own, other)| change_of_perplexity(own, other)),
+            drift: both.and_then(|(own, other)| drift_from(own, other)),
+            configuration: row,
+            against: widest,
+        })
+    };
+    let mut impacts: Vec<PrecisionImpact> = rows.iter().filter_map(impact).collect();
+    // The rows of each engine, the widest first.
+    impacts.sort_by(|a, b| {
+        let narrower =
+            || bits(b.configuration).partial_cmp(&bits(a.configuration)).unwrap_or(Ordering::Equal);
+        let is_widest = |it: &PrecisionImpact| it.configuration == it.against;
+        a.against.cmp(&b.against).then_with(|| is_widest(b).cmp(&is_widest(a))).then_with(narrower)
+    });
+    impacts
+}
+
+/// The scores that a configuration gave to the first text of the run.
+fn scores<'a>(data: &RunData<'a>, configuration: usize) -> Option<&'a TextScores> {
+    let mut cases = data.plan.cases_of(configuration).into_iter();
+    let case = cases.find(|&case| data.plan.cases[case].workload.kind == Kind::Score)?;
+    data.values.samples(case).find_map(|it| it.scores.as_ref())
+}

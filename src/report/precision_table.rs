@@ -1,0 +1,89 @@
+//! The table of precisions: for each engine that was measured in several, the gain (speed, memory) and the loss (perplexity, drift)
+//! of each one against the widest.
+
+use super::document::{Column, Layout, Line, Table};
+use super::labels::Labels;
+use super::overview::comparison;
+use super::precision::PrecisionImpact;
+use super::quality::{PERPLEXITY_DIGITS, percent, write};
+use super::ranking::Compared;
+use super::rows::Row;
+use super::run_report::Report;
+use crate::analysis::agreement::two_digits;
+use crate::analysis::metric::{MetricId, Scale, Unit};
+use crate::text::{shorten, significant_digits, three_digits};
+
+/// The table; `None` if no engine was measured in several dtypes.
+pub fn table(report: &Report, layout: Layout) -> Option<Table> {
+    let layout = Layout { columns_of_varying_options: false, ..layout };
+    let labels = Labels::of(report, layout);
+    let row_with = |engine: &str, metric: MetricId| {
+        let mut rows = report.rows.iter().filter(|row| row.engine.label == engine && row.failure.is_none());
+        rows.find(|row| row.summary(metric).is_some())
+    };
+    let estimate = |row: Option<&Row>, metric| row.and_then(|it| it.summary(metric)).map(|it| it.estimate);
+    let memory = |engine: &str| {
+        let decode =
+            row_with(engine, MetricId::DECODE_RATE).or_else(|| row_with(engine, MetricId::PERPLEXITY));
+        let device = estimate(decode, MetricId::DEVICE_MEMORY);
+        device
+            .map(|it| (MetricId::DEVICE_MEMORY, it))
+            .or_else(|| estimate(decode, MetricId::PEAK_MEMORY).map(|it| (MetricId::PEAK_MEMORY, it)))
+    };
+    let impacts = &report.precisions;
+    let bytes =
+        Scale::of(Unit::Bytes, impacts.iter().filter_map(|it| memory(&it.engine)).map(|(_, bytes)| bytes));
+    let columns = vec![
+        Column::named("engine"),
+        Column::fact("dtype"),
+        Column::fact("output"),
+        Column::value("decode", "tok/s"),
+        Column::value("speed", ""),
+        Column::value("memory", bytes.symbol),
+        Column::value("memory\nused", ""),
+        Column::value("perplexity", ""),
+        Column::value("change", "%"),
+        Column::value("drift", "nats"),
+    ];
+    let ratio = |impact: &PrecisionImpact, metric: MetricId| {
+        if impact.engine == impact.widest {
+            return "widest".to_string();
+        }
+        let decode = row_with(&impact.engine, MetricId::DECODE_RATE);
+        let mut pairs = report.verdicts.against_widest.iter();
+        let pair = pairs.find(|it| {
+            (&it.engine, &it.against, it.metric.id) == (&impact.engine, &impact.widest, metric)
+                && decode.is_some_and(|row| row.case.label == it.case)
+        });
+        let pair = pair.filter(|pair| !pair.has_failed(&report.rows));
+        pair.map_or_else(|| "n/a".into(), |pair| comparison(&Compared::as_stored(pair), None, true))
+    };
+    let line = |impact: &PrecisionImpact| {
+        let decode = row_with(&impact.engine, MetricId::DECODE_RATE);
+        let scored = row_with(&impact.engine, MetricId::PERPLEXITY);
+        let engine = decode.or(scored).map(|row| &row.engine);
+        let dtype =
+            engine.and_then(|it| it.dtype.as_ref()).map(|it| shorten(&it.to_string(), layout.max_word));
+        let output = report.outputs.iter().find(|it| it.engine == impact.engine);
+        let memory = memory(&impact.engine);
+        Line::of(vec![
+            labels.short(&impact.engine),
+            dtype.unwrap_or_default(),
+            output.map_or("n/a", |it| it.agreement.status.name()).to_string(),
+            write(estimate(decode, MetricId::DECODE_RATE), &three_digits),
+            ratio(impact, MetricId::DECODE_RATE),
+            write(memory.map(|it| it.1), &|it| bytes.write(it)),
+            ratio(impact, memory.map_or(MetricId::PEAK_MEMORY, |it| it.0)),
+            write(estimate(scored, MetricId::PERPLEXITY), &|it| significant_digits(it, PERPLEXITY_DIGITS)),
+            write(impact.perplexity_change.map(|it| 100.0 * it), &percent),
+            write(impact.drift, &two_digits),
+        ])
+    };
+    let notes = vec![
+        "speed, memory used, change of the perplexity and drift: against the widest precision of the same engine; the brackets are \
+         the 95 % interval; `?`: no verdict, because there are fewer than five blocks"
+            .to_string(),
+    ];
+    let lines: Vec<Line> = impacts.iter().map(line).collect();
+    (!lines.is_empty()).then(|| Table { columns, lines, notes, gap: layout.gap, ..Table::default() })
+}

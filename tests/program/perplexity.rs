@@ -1,0 +1,236 @@
+//! The scenario `perplexity`: texts that engines score before the blocks.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::run::{Run, Verifier, run_selected};
+use crate::support::{Scratch, finish};
+
+const PERPLEXITY: &[&str] = &["-s", "perplexity", "--json", "-"];
+/// The windows of the scenario, and the tokens of each one after BOS.
+const WINDOWS: usize = 16;
+const SCORED: usize = 511;
+
+fn metric(case: &Value, name: &str) -> f64 {
+    let metrics = case["metrics"].as_array().unwrap().iter();
+    let found = metrics.clone().find(|it| it["metric"] == name);
+    found.unwrap_or_else(|| panic!("no `{name}` in {case}"))["estimate"].as_f64().unwrap()
+}
+
+/// The scored windows of the only sample of an engine.
+fn windows(run: &Run, label: &str) -> Vec<Value> {
+    let samples = run.record.samples_of(label);
+    let scored: Vec<&&Value> = samples.iter().filter(|it| it["scores"].is_object()).collect();
+    assert_eq!(scored.len(), 1, "{samples:?}");
+    scored[0]["scores"]["windows"].as_array().unwrap().clone()
+}
+
+fn logprobs(windows: &[Value]) -> Vec<f64> {
+    let values = windows.iter().flat_map(|it| it["logprobs"].as_array().unwrap());
+    values.map(|it| it.as_f64().unwrap()).collect()
+}
+
+/// Writes a text, and runs one engine on it.
+fn run_on(scratch: &Scratch, text: &[u8], options: &[&str]) -> crate::support::Outcome {
+    let path = scratch.join("notes.txt");
+    std::fs::write(&path, text).unwrap();
+    run_with_text(scratch, &path, options)
+}
+
+fn run_with_text(scratch: &Scratch, path: &Path, options: &[&str]) -> crate::support::Outcome {
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).arg("--text").arg(path).args(options);
+    finish(command.arg("--results").arg(scratch.results()))
+}
+
+/// The values are computed again from the record.
+#[test]
+fn the_perplexity_of_a_text_is_that_of_all_its_log_probabilities_and_drift_is_measured_from_the_verifier() {
+    let engines = [("plain", ""), ("noisy", "--score-noise 0.02")];
+    let run = run_selected(&engines, Verifier::Engine(""), PERPLEXITY);
+    for (label, ..) in engines {
+        let (windows, case) = (windows(&run, label), run.case_of(label));
+        let lengths: Vec<usize> = windows.iter().map(|it| it["logprobs"].as_array().unwrap().len()).collect();
+        assert_eq!(lengths, [SCORED; WINDOWS]);
+        let nats = -logprobs(&windows).iter().sum::<f64>();
+        let tokens = (WINDOWS * SCORED) as f64;
+        assert!((metric(case, "loss") - nats / tokens).abs() < 1e-9, "{case}");
+        assert!((metric(case, "perplexity") / (nats / tokens).exp() - 1.0).abs() < 1e-9, "{case}");
+        let bytes: u64 = windows.iter().map(|it| it["text_bytes"].as_u64().unwrap()).sum();
+        let bits = nats / std::f64::consts::LN_2 / bytes as f64;
+        assert!((metric(case, "bits_per_byte") - bits).abs() < 1e-9, "{case}");
+        assert_eq!(case["scored_text"]["tokens"], WINDOWS * SCORED);
+        assert_eq!(case["scored_text"]["bytes"], bytes);
+    }
+    // A score has no rounds, so it has no ratio either.
+    assert_eq!(run.report["comparisons"].as_array().unwrap().len(), 0, "{}", run.report["comparisons"]);
+    let [plain, noisy] = ["plain", "noisy"].map(|label| run.case_of(label));
+    assert_eq!((metric(plain, "drift"), metric(plain, "perplexity_change")), (0.0, 0.0));
+    assert!((metric(noisy, "drift") - 0.02).abs() < 0.002, "{noisy}");
+    let change = metric(noisy, "perplexity") / metric(plain, "perplexity") - 1.0;
+    assert!((metric(noisy, "perplexity_change") - change).abs() < 1e-9, "{noisy}");
+    // Every engine has the same windows, and the verifier has no row.
+    let hash = |label| &run.record.samples_of(label)[0]["prompt_hash"];
+    assert_eq!(hash("plain"), hash("noisy"));
+    assert_eq!(run.report["cases"].as_array().unwrap().len(), 2);
+    assert_eq!(run.status("plain"), "exact", "{}", run.report["outputs"]);
+}
+
+#[test]
+fn a_text_is_scored_once_whatever_the_number_of_blocks() {
+    let options =
+        ["-s", "perplexity,decode", "--depth", "0", "--blocks", "2", "--warmup", "1", "--json", "-"];
+    let run = run_selected(&[("one", "")], Verifier::None, &options);
+    assert_eq!(windows(&run, "one").len(), WINDOWS);
+    let workloads = run.report["workloads"].as_array().unwrap();
+    let blocks: Vec<_> = workloads.iter().map(|it| (&it["workload"], &it["blocks"])).collect();
+    assert_eq!(blocks, [(&"perplexity".into(), &1.into()), (&"decode".into(), &2.into())]);
+}
+
+#[test]
+fn iterations_and_prompt_tokens_set_the_number_and_the_length_of_the_windows() {
+    let options = [PERPLEXITY, &["--iterations", "3", "--prompt-tokens", "64,128"]].concat();
+    let run = run_selected(&[("one", "")], Verifier::None, &options);
+    let cases = run.report["cases"].as_array().unwrap();
+    let scored: Vec<_> = cases.iter().map(|it| (&it["case"], &it["scored_text"]["tokens"])).collect();
+    let expected = [("perplexity 64", 3 * 63), ("perplexity 128", 3 * 127)];
+    assert_eq!(
+        scored,
+        expected
+            .map(|(case, tokens)| (Value::from(case), Value::from(tokens)))
+            .each_ref()
+            .map(|it| (&it.0, &it.1))
+    );
+}
+
+#[test]
+fn an_engine_without_score_is_unsupported_and_the_others_are_measured() {
+    let engines = [
+        ("mute", r#"--capabilities '{"score":false}'"#),
+        ("minimal", "--fault says_bad_request_to_hello"),
+        ("sound", ""),
+    ];
+    let run = run_selected(&engines, Verifier::None, PERPLEXITY);
+    run.assert_failed("mute", "unsupported", "load");
+    let minimal = run.assert_failed("minimal", "unsupported", "load");
+    assert!(minimal["message"].as_str().unwrap().contains("the scenario needs `score`"), "{minimal}");
+    assert_eq!(windows(&run, "sound").len(), WINDOWS);
+}
+
+#[test]
+fn an_engine_that_ends_while_it_scores_is_a_failed_row() {
+    let run = run_selected(&[("wrong", "--fault wrong_scores"), ("sound", "")], Verifier::None, PERPLEXITY);
+    let failure = run.assert_failed("wrong", "protocol", "sample 1");
+    assert!(failure["message"].as_str().unwrap().contains("`logprobs`"), "{failure}");
+    assert_eq!(windows(&run, "sound").len(), WINDOWS);
+}
+
+#[test]
+fn a_text_that_takes_too_long_is_a_row_without_values() {
+    let engines = [("stuck", "--fault hangs_in_score"), ("sound", "")];
+    let capped = run_selected(&engines, Verifier::None, &[PERPLEXITY, &["--case-cap", "1s"]].concat());
+    capped.assert_failed("stuck", "too_slow", "sample 1");
+    assert_eq!(windows(&capped, "sound").len(), WINDOWS);
+    let of_budget = run_selected(&engines[..1], Verifier::None, &[PERPLEXITY, &["--budget", "4s"]].concat());
+    let failure = of_budget.record.failure_of("stuck");
+    assert_eq!(failure["kind"], "no_time");
+    assert!(
+        failure["message"].as_str().unwrap().starts_with("no time: with --budget 4s, 0 of 16"),
+        "{failure}"
+    );
+    assert!(failure["hint"].as_str().unwrap().starts_with("--budget "), "{failure}");
+}
+
+#[test]
+fn the_whole_text_of_the_user_is_scored_and_the_record_has_its_digest_and_not_the_text() {
+    let scratch = Scratch::new();
+    let text = "The ferry crossed the bay at dawn, and nobody on the pier looked up. ".repeat(20);
+    let outcome = run_on(&scratch, text.as_bytes(), PERPLEXITY);
+    let run = Run::of(&scratch, outcome);
+    let case = run.case_of("one");
+    assert_eq!(case["case"], "perplexity notes.txt");
+    assert_eq!(case["scored_text"]["bytes"], text.len());
+    assert_eq!(case["scored_text"]["left_out_bytes"], 0);
+    let workload = &run.record.only("header")["plan"]["cases"][0]["workload"];
+    // `sha256sum notes.txt`
+    let sha256 = workload["scored_text"]["sha256"].as_str().unwrap();
+    assert!(sha256.len() == 64 && sha256.bytes().all(|it| it.is_ascii_hexdigit()), "{workload}");
+    assert!(!format!("{:?}", run.record).contains("nobody on the pier"));
+}
+
+#[test]
+fn a_record_with_a_text_can_be_repeated() {
+    let scratch = Scratch::new();
+    let text = "Each of these sentences is scored again by the second run. ".repeat(20);
+    run_on(&scratch, text.as_bytes(), PERPLEXITY).exits_with(0);
+    let first = Record::only_one_in(&scratch.results());
+    let record = std::fs::read_dir(scratch.results()).unwrap().flatten().next().unwrap().path();
+    let again = scratch.join("again");
+    let mut command = scratch.orchestrate();
+    command.args(["run", "--like"]).arg(record).arg("--results").arg(&again);
+    finish(&mut command).exits_with(0);
+    let second = Record::only_one_in(&again);
+    let hash = |record: &Record| record.samples_of("one")[0]["prompt_hash"].clone();
+    assert_eq!(hash(&first), hash(&second));
+}
+
+#[test]
+fn a_text_that_cannot_be_scored_is_refused_before_anything_starts() {
+    let scratch = Scratch::new();
+    let refused = |path: &Path, options: &[&str], words: &str| {
+        let outcome = run_with_text(&scratch, path, options).exits_with(2);
+        assert!(outcome.stderr.contains(words), "{words}: {}", outcome.stderr);
+        assert!(!scratch.results().exists(), "{}", outcome.stderr);
+    };
+    let file = |name: &str, content: &[u8]| {
+        let path = scratch.join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    refused(&scratch.join("absent.txt"), PERPLEXITY, "No such file");
+    refused(&scratch.join("."), PERPLEXITY, "not a file");
+    refused(&file("empty.txt", b""), PERPLEXITY, "the file has no text");
+    refused(&file("blank.txt", b" \n\n"), PERPLEXITY, "the file has no text");
+    refused(&file("latin1.txt", &[b'a', 0xe9, b'b'].repeat(400)), PERPLEXITY, "valid UTF-8");
+    refused(&file("short.txt", b"Too short."), PERPLEXITY, "a perplexity needs 32\nhint: a longer text");
+    let long = file("long.txt", "A long enough text, word for word. ".repeat(40).as_bytes());
+    refused(&long, &["-s", "decode"], "none of the selected scenarios scores a text\nhint: -s perplexity");
+}
+
+#[test]
+fn the_table_states_the_text_and_the_part_that_is_left_out() {
+    let scratch = Scratch::new();
+    let text = "One sentence after the other makes a text that is longer than its windows. ".repeat(60);
+    let options = ["-s", "perplexity", "--prompt-tokens", "64", "--iterations", "2"];
+    let outcome = run_on(&scratch, text.as_bytes(), &options).exits_with(0);
+    for words in [
+        "loss",
+        "perplexity",
+        "bits/byte",
+        "drift",
+        "in 2 windows",
+        "126 tokens scored",
+        "bytes are left out",
+    ] {
+        let unbroken = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(unbroken.contains(words), "{words}: {}", outcome.stdout);
+    }
+}
+
+#[test]
+fn a_window_longer_than_the_models_context_becomes_the_longest_that_fits() {
+    let scratch = Scratch::new();
+    let model = scratch.join("tiny");
+    finish(scratch.orchestrate().args(["model", "synth", "tiny-llama", "--out"]).arg(&model)).exits_with(0);
+    let config = model.join("config.json");
+    let mut settings: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    settings["max_position_embeddings"] = 100.into();
+    std::fs::write(&config, settings.to_string()).unwrap();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).arg("-m").arg(&model).args(PERPLEXITY);
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let run = Run::of(&scratch, outcome);
+    assert_eq!(run.case_of("one")["case"], "perplexity 100 full context");
+}

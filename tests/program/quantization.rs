@@ -1,0 +1,86 @@
+//! The suite `quantization`: every precision of an engine against its own widest one.
+
+use serde_json::Value;
+
+use crate::support::run::{Verifier, run_selected};
+use crate::support::{Scratch, finish};
+
+/// An engine whose log-probabilities have errors in narrow dtypes.
+const ROUNDING: &str =
+    r#"--rounding '{"bf16":0.01,"q8_0":0.03}' --capabilities '{"dtypes":["f32","bf16","q8_0"]}'"#;
+const DTYPES: &[&str] = &["-s", "quantization", "--dtype", "bf16,f32,q8_0", "--warmup", "1"];
+
+#[test]
+fn each_precision_is_compared_with_the_widest_one_of_its_engine() {
+    let options = [DTYPES, &["--blocks", "5", "--iterations", "2", "--json", "-"]].concat();
+    let run = run_selected(&[("one", ROUNDING)], Verifier::None, &options);
+    let impacts = run.report["precisions"].as_array().unwrap();
+    let of = |engine: &str| impacts.iter().find(|it| it["engine"] == engine).unwrap();
+    assert_eq!(impacts.len(), 3, "{impacts:?}");
+    assert!(impacts.iter().all(|it| it["widest"] == "one f32"), "{impacts:?}");
+    let order: Vec<&Value> = impacts.iter().map(|it| &it["engine"]).collect();
+    assert_eq!(order, ["one f32", "one bf16", "one q8_0"]);
+    let drift = |engine: &str| of(engine)["drift"].as_f64().unwrap();
+    assert_eq!((drift("one f32"), &of("one f32")["perplexity_change"]), (0.0, &Value::from(0.0)));
+    assert!(
+        (drift("one bf16") - 0.01).abs() < 0.002 && (drift("one q8_0") - 0.03).abs() < 0.006,
+        "{impacts:?}"
+    );
+}
+
+#[test]
+fn the_table_has_gain_and_loss_of_each_precision_side_by_side() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", ROUNDING)).args(DTYPES).args(["--blocks", "1"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    let (_, table) =
+        outcome.stdout.split_once("speed  memory").unwrap_or_else(|| panic!("{}", outcome.stdout));
+    for words in ["perplexity", "change", "drift", "widest", "one q8_0 q8_0", "against the widest precision"]
+    {
+        let unbroken = table.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(unbroken.contains(words), "{words}: {}", outcome.stdout);
+    }
+    // `report` prints the table of a record too.
+    let report =
+        finish(scratch.orchestrate().args(["report", "--precision", "--results"]).arg(scratch.results()));
+    assert!(report.exits_with(0).stdout.contains("widest"));
+}
+
+const MANIFEST: &str = r#"about = "x"
+binary = "toy-engine"
+[load]
+devices = ["cpu", "cuda"]
+dtypes = ["f32", "bf16", "q8_0"]
+[presets.default]
+about = "x"
+[presets.eight-bits]
+about = "x"
+dtype = "q8_0"
+[presets.on-gpu]
+about = "x"
+devices = ["cuda"]
+dtype = "bf16"
+[presets.loop]
+about = "no precision"
+options = { path = "loop" }
+"#;
+
+/// The rows of a dry run of the suite.
+fn planned_rows(options: &[&str]) -> Vec<String> {
+    let scratch = Scratch::outside_checkout();
+    scratch.write_tree(&[("toy", MANIFEST)]);
+    let mut command = scratch.orchestrate_without_checkout();
+    command.args(["-s", "quantization", "--quick", "--no-setup", "--dry-run"]).args(options);
+    let outcome = finish(&mut command);
+    let rows = outcome.stdout.lines().filter(|line| line.starts_with("  toy"));
+    rows.map(|line| line.trim().split(" on ").next().unwrap().to_string()).collect()
+}
+
+#[test]
+fn an_engine_without_a_named_precision_is_measured_in_all_that_its_manifest_offers_here() {
+    assert_eq!(planned_rows(&["-e", "toy"]), ["toy:eight-bits", "toy f32", "toy bf16"]);
+    assert_eq!(planned_rows(&["-e", "toy,toy:eight-bits"]), ["toy:eight-bits", "toy f32", "toy bf16"]);
+    assert_eq!(planned_rows(&["-e", "toy:eight-bits"]), ["toy:eight-bits"]);
+    assert_eq!(planned_rows(&["-e", "toy", "--dtype", "f32,bf16"]), ["toy f32", "toy bf16"]);
+}
