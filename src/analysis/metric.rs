@@ -70,7 +70,10 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "time from the request to the whole answer, on the orchestrator's clock. In one-shot mode it starts with the \
                 process.",
-        of: |observed| total_of(observed.sample, observed.mode),
+        // The total of a query is the metric `query`.
+        of: |observed| {
+            if observed.kind.generates() { total_of(observed.sample, observed.mode) } else { Vec::new() }
+        },
     },
     Metric {
         id: MetricId::FIRST_RUN,
@@ -214,7 +217,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "time from a request for the engine's facts to the arrival of the whole answer, on the orchestrator's clock. The \
-                engine states no time. Only in the scenario `queries`.",
+                engine reports no time. Only in the scenario `queries`.",
         of: |observed| query(observed).into_iter().collect(),
     },
     Metric {
@@ -225,9 +228,9 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Speed("carries a query"),
         per: Per::Launch,
         shown: Shown::Beside(MetricId::QUERY),
-        about: "time of the same query to an engine that computes nothing, measured in turn with the engines of the run. It is \
-                the part of `query` that the pipe and this program take, so the rest is the engine's own. The same value for \
-                all engines of a run: the median over launches of their medians.",
+        about: "time of the same query to an engine that computes nothing, measured in turn with the engines of the run: the \
+                median within the same block. It is the part of `query` that the pipe and this program take, so the rest is \
+                the engine's own.",
         of: |observed| observed.null_query_ns.filter(|_| observed.kind == Kind::Query).into_iter().collect(),
     },
     Metric {
@@ -436,6 +439,13 @@ impl Metric {
     /// same for all engines of a run.
     pub fn is_compared(&self) -> bool {
         !matches!(self.shown, Shown::OfLimit(_) | Shown::Beside(_))
+    }
+
+    /// The scale of the metric in every view. `None` if each view chooses one for its values. A query takes microseconds, also
+    /// beside slower engines.
+    pub fn fixed_scale(&self) -> Option<Scale> {
+        let is_of_query = self.id == MetricId::QUERY || self.shown == Shown::Beside(MetricId::QUERY);
+        is_of_query.then_some(Scale { divisor: 1e3, symbol: "µs" })
     }
 
     pub fn kind(&self) -> MetricKind {

@@ -63,7 +63,12 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
             (None, None) => String::new(),
         };
         let dtype = configuration.dtype.as_ref().map_or_else(String::new, |dtype| format!(" in {dtype}"));
-        lines.push(format!("  {} on {}{dtype}{note}", configuration.label, configuration.model.name));
+        let model = match configuration.role {
+            // It loads no model.
+            Some(Role::NullEngine) => String::new(),
+            _ => format!(" on {}", configuration.model.name),
+        };
+        lines.push(format!("  {}{model}{dtype}{note}", configuration.label));
     }
     lines.push(String::new());
     let mut listed = BTreeSet::new();

@@ -82,7 +82,18 @@ impl NullEngine {
         let token_time = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
         self.token_time = token_time
             .ok_or_else(|| bad_request(format!("option `{TOKEN_TIME_OPTION}`: expected 0 or more")))?;
-        self.facts = Facts { device: Some("cpu".into()), threads: load.threads, ..Facts::default() };
+        // The facts of a model of common dimensions, so that the answer to `facts` is as long as that of other engines.
+        self.facts = Facts {
+            device: Some("cpu".into()),
+            threads: load.threads,
+            layers: Some(16),
+            heads: Some(32),
+            kv_heads: Some(8),
+            head_dim: Some(64),
+            hidden_size: Some(2048),
+            intermediate_size: Some(8192),
+            ..Facts::default()
+        };
         Ok(Loaded { load_ns: elapsed_ns(clock_start), facts: self.facts.clone(), ..Loaded::default() })
     }
 

@@ -384,6 +384,10 @@ pub struct Selection {
 }
 
 impl Plan {
+    pub fn is_null_engine(&self, configuration: usize) -> bool {
+        self.configurations[configuration].role == Some(Role::NullEngine)
+    }
+
     pub fn workloads_of(&self, configuration: usize) -> Vec<Workload> {
         let cases = self.cases.iter().filter(|case| case.configuration == configuration);
         cases.map(|case| case.workload.clone()).collect()

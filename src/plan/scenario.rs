@@ -98,6 +98,15 @@ pub const SCENARIOS: &[Scenario] = &[
         headline: MetricId::FIRST_RUN,
     },
     Scenario {
+        name: "queries",
+        about: "the cost of asking a warm engine for its facts (memory, vocabulary, dimensions); an engine that computes nothing \
+                is measured in turn, which shows the share of the pipe",
+        kind: Kind::Query,
+        axes: Axes::NONE,
+        rounds: 20,
+        headline: MetricId::QUERY,
+    },
+    Scenario {
         name: "perplexity",
         about: "how well an engine predicts held-out text, or the text of --text: loss, perplexity, bits per byte, drift from \
                 f32; each engine scores the same windows once",
@@ -197,15 +206,6 @@ pub const SCENARIOS: &[Scenario] = &[
         },
         rounds: 3,
         headline: MetricId::TOTAL,
-    },
-    Scenario {
-        name: "queries",
-        about: "the cost of asking a warm engine for its facts (memory, vocabulary, dimensions); an engine that computes nothing \
-                is measured in turn, which shows the share of the pipe",
-        kind: Kind::Query,
-        axes: Axes::NONE,
-        rounds: 20,
-        headline: MetricId::QUERY,
     },
 ];
 

@@ -59,7 +59,8 @@ impl<'a> DistributionTable<'a> {
         let layout = Layout { columns_of_varying_options: false, ..layout };
         let labels = Labels::of(self.report, layout);
         let numbers: Vec<Numbers> = rows.iter().filter_map(|row| Numbers::of(row)).collect();
-        let scale = Scale::of(metric.unit, numbers.iter().flat_map(|it| it.values.iter().copied()));
+        let values = numbers.iter().flat_map(|it| it.values.iter().copied());
+        let scale = metric.fixed_scale().unwrap_or_else(|| Scale::of(metric.unit, values));
         let requests_scale = Scale::of(Unit::Nanoseconds, numbers.iter().filter_map(|it| it.requests));
         let mut columns = vec![Column::named("case"), Column::named("engine"), Column::value("n", "")];
         let value = |title: &str| Column { group: Some(metric.title), ..Column::value(title, scale.symbol) };

@@ -140,7 +140,7 @@ impl<'a> Grid<'a> {
                 continue;
             }
             let estimates = measured().filter_map(|row| Some(row.summary(metric.id)?.estimate));
-            let scale = Scale::of(metric.unit, estimates);
+            let scale = metric.fixed_scale().unwrap_or_else(|| Scale::of(metric.unit, estimates));
             let column = Column::value(metric.title, scale.symbol);
             self.add_metric_column(metric, column, |it| scale.write(it.estimate));
         }

@@ -24,7 +24,7 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
     let record = data.record;
     let drifting = stability::drifting(data, rows);
     let kinds = [
-        (twins(data), "twins that failed"),
+        (without_row(data), "twins or null engines that failed"),
         (outputs::notes(outputs), "engines whose output drifts or is unverified"),
         (without_ratio(verdicts), "comparisons without a ratio"),
         (stability::drifts(data, rows, &drifting), "rows that become slower or faster"),
@@ -83,15 +83,19 @@ fn spreads(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> 
     notes.collect()
 }
 
-/// Notes about twins that failed. A twin has no row that could show its failure.
-fn twins(data: &RunData) -> Vec<String> {
+/// Notes about twins and null engines that failed. They have no row that could show their failure.
+fn without_row(data: &RunData) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in data.plan.configurations.iter().enumerate() {
         let failed = data.record.failures.iter().find(|failure| failure.configuration == index);
-        if let (Some(Role::Twin { .. }), Some(failure)) = (configuration.role, failed) {
-            let (label, why) = (line(&configuration.label), shorten(&line(&failure.message), 80));
-            notes.push(format!("`{label}` failed ({why}): the noise of this run is unknown"));
-        }
+        let Some(failure) = failed else { continue };
+        let consequence = match configuration.role {
+            Some(Role::Twin { .. }) => "the noise of this run is unknown",
+            Some(Role::NullEngine) => "its time is missing in some blocks, or in all",
+            _ => continue,
+        };
+        let (label, why) = (line(&configuration.label), shorten(&line(&failure.message), 80));
+        notes.push(format!("`{label}` failed ({why}): {consequence}"));
     }
     notes
 }

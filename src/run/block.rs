@@ -119,12 +119,21 @@ impl<'a> Blocks<'_, 'a> {
         if self.plan.mode == Mode::OneShot {
             return self.measure_one_shots(block, &order).await;
         }
+        let (null_engine, order): (Vec<usize>, Vec<usize>) =
+            order.into_iter().partition(|&it| self.plan.is_null_engine(it));
         let mut members: Vec<Member> = Vec::new();
         for &configuration in &order {
             members.push(member(self.plan, self.journal.record(), configuration).await?);
         }
-        let groups = memory_groups(&members, memory::available_bytes().unwrap_or(u64::MAX));
+        let mut groups = memory_groups(&members, memory::available_bytes().unwrap_or(u64::MAX));
         self.warn_of_memory_groups(block, &groups)?;
+        // The null engine needs almost no memory. An engine that must be alone is not paused, so then the null engine is not either.
+        let is_alone =
+            |configuration: &usize| members.iter().any(|it| it.configuration == *configuration && it.alone);
+        match groups.iter_mut().find(|group| !group.iter().any(is_alone)) {
+            Some(group) => group.extend(null_engine),
+            None => groups.extend(null_engine.into_iter().map(|it| vec![it])),
+        }
         for (position, group) in groups.iter().enumerate() {
             self.measure_group(block, group, &groups[position + 1..].concat()).await?;
         }

@@ -167,7 +167,9 @@ pub(super) fn check_support(launched: &Launched, workload: &Workload) -> Result<
             shape if !shape.use_cache => "use_cache: false",
             _ => return Ok(()),
         };
-        let refused = format!("the scenario needs `{needs}`, and an engine without `hello` cannot report it");
+        let refused = format!(
+            "the scenario needs `{needs}`, which is unknown without `hello` (one-shot mode sends none)"
+        );
         return Err(Cause::Unsupported(refused));
     };
     let (shape, facts) = (&workload.shape, launched.facts());

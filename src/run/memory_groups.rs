@@ -53,9 +53,6 @@ fn known_peak(plan: &Plan, record: &RunRecord, configuration: usize) -> Option<u
 }
 
 async fn estimate(planned: &Configuration) -> Result<u64> {
-    if planned.role == Some(Role::NullEngine) {
-        return Ok(PROGRAM_BYTES);
-    }
     let path = planned.model.path.clone();
     let weights = || model_files::ModelFolder::open(path).map(|it| it.weights_bytes());
     let file = off_thread(weights).await?.unwrap_or(0);

@@ -86,19 +86,24 @@ impl<'a> Schedule<'a> {
 
     /// The configurations of the next block, after this number of blocks. None remain if no workload is open or no block fits.
     pub fn participants(&self, configurations: &[usize], blocks: u32) -> Vec<usize> {
-        let open: Vec<usize> = configurations.iter().copied().filter(|&it| self.has_open_cases(it)).collect();
-        match self.time_budget.left().filter(|_| blocks > 0) {
+        let open = configurations.iter().copied().filter(|&it| self.has_open_cases(it));
+        let (null_engine, open): (Vec<usize>, Vec<usize>) =
+            open.partition(|&it| self.plan.is_null_engine(it));
+        let mut members = match self.time_budget.left().filter(|_| blocks > 0) {
             Some(left) => participants(&self.row_groups(&open), self.time_budget.missing_blocks(), left),
             None => open,
+        };
+        // The null engine takes part in each block that has a query of a row, and in no other.
+        if members.iter().any(|&it| !self.open_cases(it, &[Kind::Query]).is_empty()) {
+            members.extend(null_engine);
         }
+        members
     }
 
     fn row_groups(&self, configurations: &[usize]) -> Vec<RowGroup> {
         let row_of = |configuration: usize| match self.plan.configurations[configuration].role {
             Some(Role::Twin { of } | Role::Baseline { of }) => of,
-            // It takes part with the first row, because a block of one row and the null engine compares nothing.
-            Some(Role::NullEngine) => 0,
-            Some(Role::Verifier) | None => configuration,
+            Some(Role::Verifier | Role::NullEngine) | None => configuration,
         };
         row_groups(configurations, row_of, |it| self.block_times.get(&it).copied().unwrap_or_default())
     }
@@ -306,10 +311,7 @@ impl<'a> Schedule<'a> {
 
     /// Whether the case belongs to the null engine, and no row is measured in its workload.
     fn has_no_row_to_compare(&self, case: usize) -> bool {
-        let is_of_null_engine = |case: usize| {
-            let configuration = &self.plan.configurations[self.plan.cases[case].configuration];
-            configuration.role == Some(Role::NullEngine)
-        };
+        let is_of_null_engine = |case: usize| self.plan.is_null_engine(self.plan.cases[case].configuration);
         let is_row = |other: usize| {
             let is_same = self.label_of(other) == self.label_of(case);
             is_same && !is_of_null_engine(other) && !self.has_failed(other)

@@ -68,6 +68,37 @@ fn engines_are_compared_by_their_queries_and_never_by_the_null_engine() {
 }
 
 #[test]
+fn beside_other_scenarios_the_query_is_not_what_the_screen_is_about() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).arg("-e").arg(scratch.engine("other", ""));
+    command.args([
+        "-s",
+        "decode,queries",
+        "--depth",
+        "0",
+        "--blocks",
+        "1",
+        "--iterations",
+        "3",
+        "--warmup",
+        "0",
+    ]);
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    let heads = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(heads.contains("ITL") && heads.contains("query"), "{}", outcome.stdout);
+    assert!(!heads.contains("query vs ref"), "{}", outcome.stdout);
+}
+
+#[test]
+fn an_engine_that_cannot_be_paused_is_in_no_group_with_the_null_engine() {
+    let options = ["--blocks", "2", "--iterations", "3", "--warmup", "0", "--json", "-", "-s", "queries"];
+    let run = run_selected(&[("alone", r#"--loaded '{"pids":[1]}'"#)], Verifier::None, &options);
+    assert!(!run.outcome.stderr.contains("stay paused"), "{:?}", run.outcome);
+    assert!(estimate(run.case_of("alone"), "null_query").is_some(), "{}", run.report);
+}
+
+#[test]
 fn a_query_is_no_request_whose_clock_or_tokens_are_checked() {
     let options = ["--blocks", "2", "--iterations", "20", "--warmup", "0", "--json", "-", "-s", "queries"];
     let run = run_selected(&[("one", ""), ("other", "")], Verifier::Engine(""), &options);

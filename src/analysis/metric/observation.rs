@@ -7,7 +7,7 @@ use protocol::{Sequence, Stamp};
 
 use crate::machine::{Device, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Mode, Plan, Role, VERIFIER_DTYPE};
+use crate::plan::{Configuration, Mode, Plan, VERIFIER_DTYPE};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample, TextScores, output_tokens};
 use stats::median;
 
@@ -35,7 +35,7 @@ pub struct Observation<'a> {
     pub idle: &'a [Idle],
     /// Bytes of shared pages that a sum over the launch's processes counts twice: the largest value of the launch's samples.
     pub counted_twice_bytes: u64,
-    /// The time of a query to the null engine, in a run that measured it.
+    /// The time of a query to the null engine in the same block, if the run measured it.
     pub null_query_ns: Option<f64>,
     /// The scores that the model's verifier gave in f32 to the text of the case.
     pub reference_scores: Option<&'a TextScores>,
@@ -53,7 +53,7 @@ pub struct RecordContext<'a> {
     idle: &'a [Idle],
     /// The largest value of each launch, because not every sample has a value.
     counted_twice_bytes: HashMap<u32, u64>,
-    null_query_ns: Option<f64>,
+    null_query_ns: HashMap<u32, f64>,
     /// The scores of each model's verifier in f32, by the path of the model and the label of the workload.
     reference_scores: HashMap<(&'a str, &'a str), &'a TextScores>,
 }
@@ -73,18 +73,22 @@ impl<'a> RecordContext<'a> {
     }
 }
 
-/// The median over launches of the medians within each launch.
-fn null_query_ns(record: &RunRecord) -> Option<f64> {
+/// The median time of the null engine's queries in each block.
+fn null_query_ns(record: &RunRecord) -> HashMap<u32, f64> {
     let plan = &record.header.plan;
-    let is_null_engine =
-        |configuration: usize| plan.configurations[configuration].role == Some(Role::NullEngine);
     // Most records have no such engine, so their samples are not read.
-    let null_engine = (0..plan.configurations.len()).find(|&it| is_null_engine(it))?;
-    let mut by_launch: HashMap<u32, Vec<f64>> = HashMap::new();
-    for sample in record.measured().filter(|it| plan.cases[it.case].configuration == null_engine) {
-        by_launch.entry(sample.launch).or_default().push(sample.elapsed_ns() as f64);
+    let Some(null_engine) = (0..plan.configurations.len()).find(|&it| plan.is_null_engine(it)) else {
+        return HashMap::new();
+    };
+    let blocks: HashMap<u32, u32> =
+        record.launches_of(null_engine).map(|launch| (launch.launch, launch.block)).collect();
+    let mut by_block: HashMap<u32, Vec<f64>> = HashMap::new();
+    for sample in record.measured() {
+        if let Some(&block) = blocks.get(&sample.launch) {
+            by_block.entry(block).or_default().push(sample.elapsed_ns() as f64);
+        }
     }
-    median(&by_launch.values().filter_map(|times| median(times)).collect::<Vec<_>>())
+    by_block.into_iter().filter_map(|(block, times)| Some((block, median(&times)?))).collect()
 }
 
 fn reference_scores(record: &RunRecord) -> HashMap<(&str, &str), &TextScores> {
@@ -148,7 +152,7 @@ impl<'a> Observation<'a> {
             pass_elsewhere: of_others.last().copied().filter(|_| pass.is_none()),
             idle: context.idle,
             counted_twice_bytes: context.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
-            null_query_ns: context.null_query_ns,
+            null_query_ns: context.null_query_ns.get(&launch.block).copied(),
             reference_scores: {
                 let model = &context.plan.configurations[case.configuration].model.path;
                 context.reference_scores.get(&(model.as_str(), case.workload.label.as_str())).copied()

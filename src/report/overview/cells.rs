@@ -2,19 +2,18 @@
 
 use stats::{Comparison, Obstacle, Phrase, Verdict, bounds_in_cell};
 
-use crate::analysis::metric::{Metric, MetricId, Scale, Shown, Unit};
+use crate::analysis::metric::{Metric, Scale, Unit};
 use crate::report::ranking::Compared;
 use crate::report::verdict_lines::unbroken;
 
-/// The scale of a metric, which is the same in every record. A query takes microseconds.
+/// The scale of a metric, which is the same in every record.
 pub fn scale(metric: &Metric) -> Scale {
-    let is_query = metric.id == MetricId::QUERY || metric.shown == Shown::Beside(MetricId::QUERY);
-    match metric.unit {
-        Unit::Nanoseconds if is_query => Scale { divisor: 1e3, symbol: "µs" },
+    let of_unit = |unit| match unit {
         Unit::Nanoseconds => Scale { divisor: 1e6, symbol: "ms" },
         Unit::Bytes => Scale { divisor: 1e6, symbol: "MB" },
         unit => Scale::of(unit, [1.0]),
-    }
+    };
+    metric.fixed_scale().unwrap_or_else(|| of_unit(metric.unit))
 }
 
 pub fn number_with_unit(value: f64, metric: &Metric) -> String {
@@ -68,6 +67,7 @@ fn excludes_one(comparison: &Comparison) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::metric::MetricId;
     use crate::analysis::metric::by_id;
     use crate::record::specimen::{BEACON, ORIGINAL, measured};
     use crate::report::run_report::Report;
