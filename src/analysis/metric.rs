@@ -87,7 +87,10 @@ pub const METRICS: &[Metric] = &[
                 may be a warm-up. In one-shot mode the time starts with the process. It includes cold caches, compiling of \
                 kernels and allocation of memory. In the scenario `cold-start` it is the first request of the launch. One \
                 value for each launch.",
-        of: |observed| observed.first.map_or_else(Vec::new, |first| total_of(first, observed.mode)),
+        of: |observed| {
+            let first = observed.first.filter(|_| observed.kind.generates());
+            first.map_or_else(Vec::new, |first| total_of(first, observed.mode))
+        },
     },
     Metric {
         id: MetricId::new("warm_run"),

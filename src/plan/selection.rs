@@ -430,15 +430,16 @@ fn check_scored_text(selection: &Selection) -> Result<()> {
             Usage(format!("--text: none of the selected scenarios scores a text\nhint: {hint}")).into()
         );
     }
-    let Some(file) = &selection.scored_text else { return Ok(()) };
     for model in &selection.models {
         // A tokenizer that cannot be read is a failed row of the run.
         let Ok(prompts) = Prompts::open(&model.path) else { continue };
         let scenarios = selection.scenarios.iter().filter(|it| it.kind == Kind::Score);
         for workload in scenarios.flat_map(|it| rows::workloads(selection, it, model.context_tokens)) {
-            let windows = prompts.windows(&workload);
-            windows
-                .map_err(|error| Usage(format!("--text `{}`: {error:#}\nhint: a longer text", file.path)))?;
+            let refused = |error: anyhow::Error| match &selection.scored_text {
+                Some(file) => Usage(format!("--text `{}`: {error:#}", file.path)),
+                None => Usage(format!("`{}`: {error:#}", workload.label)),
+            };
+            prompts.windows(&workload).map_err(refused)?;
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use super::run_data::RunData;
+use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::{change_of_perplexity, drift_from};
 use crate::plan::dtype;
 use crate::plan::scenario::Kind;
@@ -27,15 +28,20 @@ pub struct PrecisionImpact {
     pub against: usize,
 }
 
-/// The measured configurations of each engine that has several dtypes. Rows of one engine differ in nothing else that the plan
-/// selects: they have the same model, device and threads.
-pub fn impacts(data: &RunData) -> Vec<PrecisionImpact> {
+/// The measured configurations of each engine that has several dtypes. Those of one engine have the same program, model, device
+/// and threads. Wrong and contradicted ones are left out.
+pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<PrecisionImpact> {
     let plan = data.plan;
-    let rows: Vec<usize> = plan.row_indices().filter(|&it| data.is_measured_row(it)).collect();
+    let is_trusted = |it: usize| {
+        let is_wrong = data.agreements.get(it).is_some_and(|agreement| agreement.is_wrong());
+        !is_wrong && !claims::is_contradicted(contradictions, it)
+    };
+    let rows: Vec<usize> =
+        plan.row_indices().filter(|&it| data.is_measured_row(it) && is_trusted(it)).collect();
     let alike = |a: usize, b: usize| {
         let key = |at: usize| {
             let it = &plan.configurations[at];
-            (&it.engine, &it.model.path, &it.device, it.threads)
+            (&it.engine, &it.command, &it.model.path, &it.device, it.threads)
         };
         key(a) == key(b)
     };

@@ -125,7 +125,7 @@ impl Report {
             .map(|case| (case, Row { contradicted: contradicted(case), ..data.row(case) }))
             .collect();
         let outputs = outputs(&data);
-        let precisions = precision::impacts(&data);
+        let precisions = precision::impacts(&data, &contradictions);
         let pairs = precisions.iter().map(|it| (it.configuration, it.against));
         let pairs = pairs.filter(|(configuration, widest)| configuration != widest).collect();
         let verdicts = Verdicts::of(&data, &rows, &outputs, pairs);

@@ -50,6 +50,7 @@ fn the_perplexity_in_f32_agrees_between_engines_and_with_a_computation_without_t
     command.args(["--verifier", ROWS[0], "--no-setup", "--threads", "1"]);
     let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:?}"));
+    let mut perplexities = Vec::new();
     for row in ROWS {
         let mut cases = report["cases"].as_array().unwrap().iter();
         let case = cases.find(|it| it["engine"]["label"] == row).unwrap_or_else(|| panic!("{outcome:?}"));
@@ -66,8 +67,11 @@ fn the_perplexity_in_f32_agrees_between_engines_and_with_a_computation_without_t
             (found / expected - 1.0).abs() < MAX_DIFFERENCE,
             "{row}: {found}, without engines {expected}"
         );
-        // All agree with one value, and so with each other within the bound.
+        perplexities.push(found);
         assert!(value("perplexity_change").abs() < MAX_DIFFERENCE, "{case}");
         assert!(value("drift") < 1e-3, "{case}");
     }
+    let largest = perplexities.iter().copied().fold(f64::MIN, f64::max);
+    let smallest = perplexities.iter().copied().fold(f64::MAX, f64::min);
+    assert!(largest / smallest - 1.0 < MAX_DIFFERENCE, "{perplexities:?}");
 }

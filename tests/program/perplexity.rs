@@ -234,3 +234,34 @@ fn a_window_longer_than_the_models_context_becomes_the_longest_that_fits() {
     let run = Run::of(&scratch, outcome);
     assert_eq!(run.case_of("one")["case"], "perplexity 100 full context");
 }
+
+#[test]
+fn a_comparison_of_two_records_leaves_out_scores_because_they_have_no_interval() {
+    let scratch = Scratch::new();
+    let record = |name: &str| {
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "decode,perplexity", "--depth", "0"]);
+        command.args(["--blocks", "1", "--iterations", "3", "--warmup", "0", "--results"]);
+        finish(command.arg(scratch.join(name))).exits_with(0);
+        let mut files = std::fs::read_dir(scratch.join(name)).unwrap();
+        files
+            .find_map(|it| Some(it.ok()?.path()).filter(|it| it.extension().is_some_and(|it| it == "jsonl")))
+            .unwrap()
+    };
+    let (base, new) = (record("base"), record("new"));
+    let mut command = scratch.orchestrate();
+    let compared = finish(command.arg("compare").arg(base).arg(new).args(["--format", "json"])).json();
+    let changes = compared["changes"].as_array().unwrap();
+    let names: Vec<&str> = changes.iter().map(|it| it["case"].as_str().unwrap_or_default()).collect();
+    assert!(names.contains(&"decode") && !names.contains(&"perplexity"), "{compared}");
+}
+
+#[test]
+fn a_window_without_room_for_two_tokens_is_refused_before_the_start() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "perplexity", "--prompt-tokens", "2"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
+    outcome.assert_stderr(&["a window of 2 tokens has no room", "hint: --prompt-tokens 3"]);
+    assert!(!scratch.results().exists(), "{outcome:?}");
+}

@@ -14,6 +14,7 @@ use super::within::stopped_by;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{self, Better, METRICS};
 use crate::analysis::values::{Measured, Values};
+use crate::plan::scenario::Kind;
 use crate::plan::{Order, Role};
 use crate::record::RunRecord;
 use stats::{
@@ -87,7 +88,8 @@ pub fn compare_between(
     matching: &Matching,
 ) -> BTreeMap<Key, Result<MetricComparison, String>> {
     let mut open = Vec::new();
-    for workload in &new.measured.workloads {
+    // A score has no noise, so it has no interval.
+    for workload in new.measured.workloads.iter().filter(|it| it.kind != Kind::Score) {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.id);
         for (index, metric) in METRICS.iter().enumerate() {
             let is_correct = |pair: &&(usize, usize)| {

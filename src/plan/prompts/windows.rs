@@ -44,7 +44,8 @@ impl Prompts {
         };
         ensure!(
             length > self.bos.len() + 1,
-            "a window of {length} tokens has no room for two tokens of text"
+            "a window of {length} tokens has no room for two tokens of text\nhint: --prompt-tokens {}",
+            self.bos.len() + 2
         );
         let (body, most) = (length - self.bos.len(), workload.rounds as usize);
         let wanted = body.saturating_mul(most);
@@ -54,32 +55,53 @@ impl Prompts {
         };
         ensure!(
             ids.len() >= MIN_TOKENS,
-            "the text has {} tokens, and a perplexity needs {MIN_TOKENS}",
+            "the text has {} tokens, and a perplexity needs {MIN_TOKENS}\nhint: a longer text",
             ids.len()
         );
         let ranges = cut(ids.len(), body, most, !self.bos.is_empty());
-        // A character may have several tokens, so lengths count from the beginning of the text.
-        let is_whole = ids.len() <= wanted;
-        let bytes_until = |end: usize| match is_whole && end == ids.len() {
-            true => all_bytes,
-            false => whole_characters(&self.tokenizer.decode(&ids[..end])),
-        };
-        let scored_bytes = |range: &Range<usize>| {
+        let mut ends = self.bytes_until_ends(&ids, &ranges);
+        if let (Some(end), Some(bytes), true) = (ranges.last(), ends.last_mut(), ids.len() <= wanted) {
+            // The whole text was cut, so its length is known.
+            *bytes = if end.end == ids.len() { all_bytes } else { *bytes };
+        }
+        let starts = [0].into_iter().chain(ends.iter().copied());
+        let scored_bytes = |((range, start), end): ((&Range<usize>, usize), &usize)| {
             let first = if self.bos.is_empty() {
                 self.tokenizer.decode(&ids[range.start..=range.start]).len()
             } else {
                 0
             };
-            bytes_until(range.end).saturating_sub(bytes_until(range.start) + first) as u64
+            end.saturating_sub(start + first) as u64
         };
-        let end = ranges.last().map_or(0, |it| bytes_until(it.end));
+        let text_bytes = ranges.iter().zip(starts).zip(&ends).map(scored_bytes).collect();
+        let end = ends.last().copied().unwrap_or(0);
         let window = |range: &Range<usize>| [&self.bos[..], &ids[range.clone()]].concat();
         Ok(Windows {
             ids: ranges.iter().map(window).collect(),
-            text_bytes: ranges.iter().map(scored_bytes).collect(),
+            text_bytes,
             before_text: self.bos.len().saturating_sub(1),
             left_out_bytes: all_bytes.saturating_sub(end) as u64,
         })
+    }
+
+    /// The bytes of the text up to the end of each window. The windows follow one another from the beginning of the text.
+    fn bytes_until_ends(&self, ids: &[u32], windows: &[Range<usize>]) -> Vec<usize> {
+        // The tokens whose bytes are counted end where a character ends. A character may have several tokens, of which a window
+        // may have only some.
+        let (mut counted, mut bytes) = (0, 0);
+        let mut ends = Vec::new();
+        for window in windows {
+            // A tokenizer may decode the first token of a text in another way, so one more token is before the others.
+            let before = usize::from(counted > 0);
+            let length_of_before = self.tokenizer.decode(&ids[counted - before..counted]).len();
+            let decoded = self.tokenizer.decode(&ids[counted - before..window.end]);
+            let whole = whole_characters(&decoded).saturating_sub(length_of_before);
+            ends.push(bytes + whole);
+            if whole_characters(&decoded) == decoded.len() {
+                (counted, bytes) = (window.end, bytes + whole);
+            }
+        }
+        ends
     }
 
     /// The ids of a text without BOS, up to at least `wanted` ids.
@@ -177,7 +199,9 @@ mod tests {
     #[test]
     fn a_text_or_a_window_without_enough_tokens_has_no_perplexity() {
         let refused = |workload| prompts().windows(&workload).unwrap_err().to_string();
-        assert!(refused(workload(64, 3, Some("Hello."))).ends_with("and a perplexity needs 32"));
-        assert_eq!(refused(workload(2, 3, None)), "a window of 2 tokens has no room for two tokens of text");
+        let short = refused(workload(64, 3, Some("Hello.")));
+        assert!(short.ends_with("and a perplexity needs 32\nhint: a longer text"), "{short}");
+        let narrow = "a window of 2 tokens has no room for two tokens of text\nhint: --prompt-tokens 3";
+        assert_eq!(refused(workload(2, 3, None)), narrow);
     }
 }

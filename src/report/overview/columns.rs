@@ -39,10 +39,14 @@ impl ValueColumn<'_> {
         let value = |row: &&&Row| row.summary(self.metric.id).map(|it| (self.statistic)(it));
         match self.workload {
             Some(workload) => configuration.row(workload),
+            // Scoring a text takes other memory than generating, so its rows count only if there are no others.
             None => configuration
                 .rows
                 .iter()
                 .filter(|row| row.failure.is_none())
+                .filter(|row| {
+                    !row.case.scores_text || configuration.rows.iter().all(|it| it.case.scores_text)
+                })
                 .max_by(|a, b| value(a).unwrap_or(0.0).total_cmp(&value(b).unwrap_or(0.0)))
                 .copied(),
         }

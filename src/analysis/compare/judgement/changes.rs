@@ -8,6 +8,7 @@ use crate::analysis::compare::sentence::{Other, Sentence, why_no_verdict, worklo
 use crate::analysis::compare::within::Compared;
 use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::Workload;
+use crate::plan::scenario::Kind;
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
 use stats::{
@@ -108,7 +109,9 @@ pub fn of_pairs(
     thresholds: SeverityThresholds,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
-    for (_, workload) in shared_workloads(&base.record.header.plan, &new.record.header.plan) {
+    // A score has no interval, so no comparison judges it.
+    let shared = shared_workloads(&base.record.header.plan, &new.record.header.plan);
+    for (_, workload) in shared.into_iter().filter(|(_, it)| it.kind != Kind::Score) {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
         for (metric_index, metric) in METRICS.iter().enumerate() {
             for &pair in pairs {
