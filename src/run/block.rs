@@ -443,7 +443,7 @@ impl<'a> Blocks<'_, 'a> {
 }
 
 /// The result of some work, or `None` if the end of the budget interrupted it. `ends` is `None` without a limit.
-async fn within_budget<T>(ends: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn within_budget<T>(ends: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match ends {
         Some(ends) => tokio::time::timeout_at(ends.into(), work).await.ok(),
         None => Some(work.await),

@@ -2,11 +2,11 @@
 //! of its own: a score has no noise, so a second one would be equal. The model's verifier scores them too, because the drift of the
 //! other engines is measured from its values.
 
-use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::block::within_budget;
 use super::case::check_support;
 use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Launched, Purpose};
@@ -120,7 +120,8 @@ impl TextScoring<'_, '_> {
     ) -> Result<Option<Launched>> {
         // A launch of the verifier has no measured samples.
         let purpose = if self.is_verifier(index) { Purpose::OutputCheck } else { Purpose::Block(0) };
-        let Some(launched) = within(ends, self.launches.launch(self.journal, index, purpose)).await else {
+        let Some(launched) = within_budget(ends, self.launches.launch(self.journal, index, purpose)).await
+        else {
             self.record_no_time(schedule, case, 0, self.plan.cases[case].workload.rounds as usize)?;
             return Ok(None);
         };
@@ -249,12 +250,4 @@ fn time_of(scores: &TextScores, more: usize) -> Duration {
     }
     let ns: u64 = predicting.iter().map(|it| it.elapsed_ns).sum();
     Duration::from_nanos(ns / predicting.len() as u64) * more as u32
-}
-
-/// The result of some work, or `None` if it did not end in time.
-async fn within<T>(ends: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
-    match ends {
-        Some(ends) => tokio::time::timeout_at(ends.into(), work).await.ok(),
-        None => Some(work.await),
-    }
 }
