@@ -21,7 +21,7 @@ pub struct PrecisionImpact {
     /// The change of the perplexity against the widest precision, on the same windows, as a share.
     pub perplexity_change: Option<f64>,
     /// The root mean square of the differences from the log-probabilities of the widest precision, in nats.
-    pub drift: Option<f64>,
+    pub drift_from_widest: Option<f64>,
     #[serde(skip)]
     pub configuration: usize,
     #[serde(skip)]
@@ -64,7 +64,7 @@ pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<Precisio
             engine: data.engines[row].label.clone(),
             widest: data.engines[widest].label.clone(),
             perplexity_change: both.and_then(|(own, other)| change_of_perplexity(own, other)),
-            drift: both.and_then(|(own, other)| drift_from(own, other)),
+            drift_from_widest: both.and_then(|(own, other)| drift_from(own, other)),
             configuration: row,
             against: widest,
         })

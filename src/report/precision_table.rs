@@ -10,8 +10,8 @@ use super::ranking::Compared;
 use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::agreement::two_digits;
-use crate::analysis::metric::{MetricId, Scale, Unit};
-use crate::text::{shorten, significant_digits, three_digits};
+use crate::analysis::metric::MetricId;
+use crate::text::{shorten, significant_digits};
 
 /// The table; `None` if no engine was measured in several dtypes.
 pub fn table(report: &Report, layout: Layout) -> Option<Table> {
@@ -22,28 +22,21 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
         rows.find(|row| row.summary(metric).is_some())
     };
     let estimate = |row: Option<&Row>, metric| row.and_then(|it| it.summary(metric)).map(|it| it.estimate);
-    let memory = |engine: &str| {
-        let decode =
-            row_with(engine, MetricId::DECODE_RATE).or_else(|| row_with(engine, MetricId::PERPLEXITY));
-        let device = estimate(decode, MetricId::DEVICE_MEMORY);
-        device
-            .map(|it| (MetricId::DEVICE_MEMORY, it))
-            .or_else(|| estimate(decode, MetricId::PEAK_MEMORY).map(|it| (MetricId::PEAK_MEMORY, it)))
+    // The weights are in the memory of a GPU, if the engine reports that.
+    let memory_metric = |engine: &str| match row_with(engine, MetricId::DEVICE_MEMORY) {
+        Some(_) => MetricId::DEVICE_MEMORY,
+        None => MetricId::PEAK_MEMORY,
     };
     let impacts = &report.precisions;
-    let bytes =
-        Scale::of(Unit::Bytes, impacts.iter().filter_map(|it| memory(&it.engine)).map(|(_, bytes)| bytes));
     let columns = vec![
         Column::named("engine"),
         Column::fact("dtype"),
         Column::fact("output"),
-        Column::value("decode", "tok/s"),
-        Column::value("speed", ""),
-        Column::value("memory", bytes.symbol),
+        Column::value("decode\nspeed", ""),
         Column::value("memory\nused", ""),
         Column::value("perplexity", ""),
         Column::value("change", "%"),
-        Column::value("drift", "nats"),
+        Column::value("drift from\nwidest", "nats"),
     ];
     let ratio = |impact: &PrecisionImpact, metric: MetricId| {
         if impact.engine == impact.widest {
@@ -65,18 +58,15 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
         let dtype =
             engine.and_then(|it| it.dtype.as_ref()).map(|it| shorten(&it.to_string(), layout.max_word));
         let output = report.outputs.iter().find(|it| it.engine == impact.engine);
-        let memory = memory(&impact.engine);
         Line::of(vec![
             labels.short(&impact.engine),
             dtype.unwrap_or_default(),
             output.map_or("n/a", |it| it.agreement.status.name()).to_string(),
-            write(estimate(decode, MetricId::DECODE_RATE), &three_digits),
             ratio(impact, MetricId::DECODE_RATE),
-            write(memory.map(|it| it.1), &|it| bytes.write(it)),
-            ratio(impact, memory.map_or(MetricId::PEAK_MEMORY, |it| it.0)),
+            ratio(impact, memory_metric(&impact.engine)),
             write(estimate(scored, MetricId::PERPLEXITY), &|it| significant_digits(it, PERPLEXITY_DIGITS)),
             write(impact.perplexity_change.map(|it| 100.0 * it), &percent),
-            write(impact.drift, &two_digits),
+            write(impact.drift_from_widest, &two_digits),
         ])
     };
     let notes = vec![
