@@ -264,6 +264,12 @@ fn with_json_to_stdout_nothing_else_is_on_stdout() {
 }
 
 #[test]
+fn an_engine_that_prints_lines_before_each_answer_is_measured_in_a_long_run() {
+    // Three lines for each of 400 requests are more than the limit, but the limit is for the lines before one message.
+    measure(&Scratch::new(), &["--warmup", "400"]).exits_with(0);
+}
+
+#[test]
 fn json_to_a_file_leaves_the_table_on_stdout() {
     let scratch = Scratch::new();
     let file = scratch.join("report.json");

@@ -128,11 +128,12 @@ impl Connection {
             if self.stray_lines > MAX_STRAY_LINES {
                 self.received = bytes;
                 return self.give_up(format!(
-                    "wrote more than {MAX_STRAY_LINES} lines on stdout that are no JSON object"
+                    "wrote more than {MAX_STRAY_LINES} lines on stdout that are no JSON object, before one message"
                 ));
             }
             return Ok(None);
         }
+        self.stray_lines = 0;
         let message = protocol::parse_message(&bytes);
         self.received = bytes;
         if !line.is_complete {

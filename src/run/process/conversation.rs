@@ -16,7 +16,8 @@ use super::start_error::why_not_started;
 use crate::record::Stage;
 use crate::shell::Unavailable;
 
-/// The maximum number of stdout lines that are no JSON object. Libraries print a few; more than this is an error.
+/// The maximum number of stdout lines before a message that are no JSON object. Libraries print a few; more than this is an
+/// error. A limit for a launch would refuse an engine that prints a line for each request.
 pub const MAX_STRAY_LINES: usize = 1000;
 
 /// The message about a line that is longer than `protocol::MAX_LINE_BYTES`.
@@ -94,6 +95,7 @@ pub struct FactsAnswer {
 pub struct Conversation {
     pub process: Process,
     pub deadlines: Deadlines,
+    /// Since the last message.
     stray_lines: usize,
     /// A model is loaded, so later requests do not load it.
     loaded: bool,
@@ -333,11 +335,12 @@ impl Conversation {
             self.process.note(&format!("(stdout) {}", String::from_utf8_lossy(&bytes)));
             if self.stray_lines > MAX_STRAY_LINES {
                 return Err(Cause::Protocol(format!(
-                    "more than {MAX_STRAY_LINES} lines on stdout that are no JSON object"
+                    "more than {MAX_STRAY_LINES} lines on stdout that are no JSON object, before one message"
                 )));
             }
             return Ok(None);
         }
+        self.stray_lines = 0;
         match protocol::parse_message(&bytes) {
             Ok(Message::Failed(failed)) => Ok(Some((Message::Failed(limited(failed)), line.at))),
             Ok(message) => Ok(Some((message, line.at))),
