@@ -19,6 +19,8 @@ MAX_SCORE_ROWS = 128
 class DecodePath(FolderTokenizerMixin, Model):
     # The libraries whose versions the facts report.
     LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
+    # Whether the path can draft tokens.
+    DRAFTS = False
 
     def __init__(self, loaded):
         """`loaded`: folder, network, device, devices, dtype, options, context_tokens, window (in tokens, or None), weights
@@ -31,6 +33,7 @@ class DecodePath(FolderTokenizerMixin, Model):
     def generate(self, job, tokens):
         longest = max(len(prompt) for prompt in job.prompts)
         self._refuse_pads_in_window(job, longest)
+        self._refuse_drafts(job)
         work = f"generate ({len(job.prompts)} x {longest} tokens and {job.max_new_tokens} new ones)"
         with explain_memory_errors(work, self.device), self.restrict_attention():
             self.run(job, tokens)
@@ -45,6 +48,15 @@ class DecodePath(FolderTokenizerMixin, Model):
         if any(len(prompt) != longest for prompt in job.prompts):
             problem = f"pads would take places of tokens in its sliding window of {window}"
             raise Failed("unsupported", f"padding `right` with model `{self._folder.name}`: {problem}", 'send `"padding": "left"`')
+
+    def _refuse_drafts(self, job):
+        if job.speculation == "off":
+            return
+        if not self.DRAFTS:
+            message = f"`speculation` with path `{self.loaded.options.path}`: only the library's `generate` drafts tokens"
+            raise Failed("unsupported", message, "--set path=generate")
+        if len(job.prompts) > 1:
+            raise Failed("unsupported", "`speculation` in a batch: the library drafts tokens of one sequence only")
 
     def run(self, job, tokens):
         """Generates all tokens of the job."""

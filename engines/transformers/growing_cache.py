@@ -8,7 +8,13 @@ from transformers.generation.streamers import BaseStreamer
 from decode_path import DecodePath, TokenChooser, make_batch, mask_positions, push_ids
 
 
+# The settings of prompt lookup that the library documents.
+DRAFTED_TOKENS, LONGEST_MATCH = 10, 2
+
+
 class GeneratePath(DecodePath):
+    DRAFTS = True
+
     def run(self, job, tokens):
         eos_ids = [] if job.ignore_eos else self.loaded.folder.eos_ids
         pad_id = next(iter(self.loaded.folder.eos_ids), 0)
@@ -23,8 +29,15 @@ class GeneratePath(DecodePath):
             pad_token_id=pad_id,
             disable_compile=True,
         )
-        chooser = TokenChooser(job, tokens)
-        hook = self._check_first_logits()
+        chooser, streamer = TokenChooser(job, tokens), Streamer(tokens)
+        hooks = [self._check_first_logits()]
+        counter = None
+        if job.speculation == "prompt_lookup":
+            # A draft is compared with the likeliest token, and it needs the cache. Otherwise nothing is drafted.
+            if job.use_cache and not chooser.is_sampling:
+                config.prompt_lookup_num_tokens, config.max_matching_ngram_size = DRAFTED_TOKENS, LONGEST_MATCH
+            counter = DraftCounter(batch.columns)
+            hooks.append(self.network.register_forward_pre_hook(counter, with_kwargs=True))
         processors = LogitsProcessorList([OnlyChosenId(chooser)] if chooser.is_sampling else [])
         try:
             self.network.generate(
@@ -32,12 +45,15 @@ class GeneratePath(DecodePath):
                 attention_mask=torch.ones_like(batch.ids) if batch.mask is None else batch.mask,
                 generation_config=config,
                 logits_processor=processors,
-                streamer=Streamer(tokens),
+                streamer=streamer,
             )
         except RequestCancelled:
             pass
         finally:
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
+        if counter is not None:
+            tokens.set_drafts(0, counter.drafted, streamer.accepted)
 
     def _check_first_logits(self):
         """Adds a hook to the network that checks the logits of the first call. The hook then removes itself, so that it costs
@@ -59,16 +75,36 @@ class Streamer(BaseStreamer):
 
     def __init__(self, tokens):
         self._tokens, self._expects_prompt = tokens, True
+        # The drafted tokens that became output.
+        self.accepted = 0
 
     def put(self, value):
         if self._expects_prompt:
             # The first value is the prompt.
             self._expects_prompt = False
+        elif value.dim() == 2:
+            # With drafts: the accepted ones of the only sequence, and the token after them.
+            self.accepted += value.shape[1] - 1
+            for id in value[0].tolist():
+                push_ids(self._tokens, [id])
+            if self._tokens.cancelled:
+                raise RequestCancelled
         elif push_ids(self._tokens, value.tolist()) and self._tokens.cancelled:
             raise RequestCancelled
 
     def end(self):
         pass
+
+
+class DraftCounter:
+    """Counts drafted tokens before each call of the network: its input has the tokens that are not cached, and then the draft."""
+
+    def __init__(self, prompt_tokens):
+        self.drafted, self._uncached = 0, prompt_tokens
+
+    def __call__(self, network, arguments, keywords):
+        self.drafted += keywords["input_ids"].shape[1] - self._uncached
+        self._uncached = 1
 
 
 class RequestCancelled(Exception):

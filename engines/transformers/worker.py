@@ -32,6 +32,7 @@ class Transformers(engine_kit.Engine):
                 "batch": 64,
                 "use_cache_toggle": True,
                 "padding_sides": ["left", "right"],
+                "speculation": ["prompt_lookup"],
                 "ignore_eos": "exact",
                 "sampling": True,
                 "score": True,

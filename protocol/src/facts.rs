@@ -79,6 +79,8 @@ pub struct Capabilities {
     pub concurrency: u32,
     pub use_cache_toggle: bool,
     pub padding_sides: Vec<crate::Padding>,
+    /// The kinds of speculation that a request may ask for.
+    pub speculation: Vec<crate::Speculation>,
     pub ignore_eos: IgnoreEos,
     pub sampling: bool,
     pub score: bool,
@@ -101,6 +103,7 @@ impl Default for Capabilities {
             concurrency: 1,
             use_cache_toggle: false,
             padding_sides: Vec::new(),
+            speculation: Vec::new(),
             ignore_eos: IgnoreEos::No,
             sampling: false,
             score: false,
@@ -236,6 +239,12 @@ pub struct Sequence {
     pub finish: Finish,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_prompt_tokens: Option<u32>,
+    /// The tokens that the engine drafted and the model checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drafted_tokens: Option<u32>,
+    /// The drafted tokens that are part of the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_tokens: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }

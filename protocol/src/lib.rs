@@ -19,7 +19,7 @@ pub use facts::{
 pub use framing::{Frame, Framer, MAX_LINE_BYTES, encode};
 pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token, split_hints};
 pub use parse::{parse_message, parse_request};
-pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling, Score};
+pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling, Score, Speculation};
 
 /// The JSON Schema of the requests and messages. A test compares it with the types, so that only tests need the generator.
 pub const SCHEMA: &str = include_str!("../schema/protocol.schema.json");

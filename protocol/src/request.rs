@@ -119,6 +119,8 @@ pub struct Generate {
     pub sampling: Option<Sampling>,
     pub use_cache: bool,
     pub padding: Padding,
+    #[serde(skip_serializing_if = "Speculation::is_off")]
+    pub speculation: Speculation,
     pub stream: bool,
 }
 
@@ -137,6 +139,7 @@ impl Default for Generate {
             sampling: None,
             use_cache: true,
             padding: Padding::Left,
+            speculation: Speculation::Off,
             stream: false,
         }
     }
@@ -199,6 +202,24 @@ pub enum Padding {
     Left,
     Right,
     Packed,
+}
+
+/// How an engine drafts tokens, which the model then checks together. The output is the same as without drafts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Speculation {
+    /// Every token is computed in a step of its own.
+    #[default]
+    Off,
+    /// The draft is a copy of earlier tokens of the sequence: those after the last place with the same few tokens.
+    PromptLookup,
+}
+
+impl Speculation {
+    pub fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -137,7 +137,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::Percentiles,
         about: "inter-token latency (ITL), the time between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. \
-                Only for engines that stamp each token: a chunk is not a token.",
+                Only for engines that stamp each token: a chunk is not a token. Absent in the scenario `speculative`, where one \
+                step gives several tokens.",
         of: inter_token,
     },
     Metric {
@@ -164,7 +165,32 @@ pub const METRICS: &[Metric] = &[
         about: "generated tokens per second after the first token, without the prefill: (n - 1) / (t_last - t_first). Tokens \
                 that arrive with the first do not count. In a batch: the tokens of all sequences, from the earliest first \
                 token to the latest last token.",
-        of: decode_rate,
+        of: |observed| if drafts(observed) { Vec::new() } else { decode_rate(observed) },
+    },
+    Metric {
+        id: MetricId::EFFECTIVE_RATE,
+        title: "effective",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        wording: Wording::Speed("generates with drafts"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "generated tokens per second after the first token, in requests that may draft tokens: (n - 1) / (t_last - \
+                t_first). Accepted drafts count as tokens, rejected ones do not. Only in the scenario `speculative`, also in its \
+                requests without drafts.",
+        of: |observed| if drafts(observed) { decode_rate(observed) } else { Vec::new() },
+    },
+    Metric {
+        id: MetricId::new("acceptance"),
+        title: "accepted",
+        unit: Unit::Share,
+        better: Better::Higher,
+        wording: Wording::Amount("accepted drafts"),
+        per: Per::Sample,
+        shown: Shown::Beside(MetricId::EFFECTIVE_RATE),
+        about: "accepted drafts: the share of the drafted tokens that the model confirmed, as the engine counts them \
+                (accepted_tokens / drafted_tokens). Absent if the request asks for no drafts, or if nothing was drafted.",
+        of: |observed| acceptance(observed).into_iter().collect(),
     },
     Metric {
         id: MetricId::BANDWIDTH_SHARE,
@@ -423,7 +449,7 @@ pub enum Shown {
     AsHeadline,
     /// The column for shares of the machine's limits, if the metric with this id is the headline.
     OfLimit(MetricId),
-    /// The estimate, but only beside the headline with this id. It is a value of the whole run.
+    /// The estimate, but only beside the headline with this id. Engines are not compared by it.
     Beside(MetricId),
 }
 
@@ -438,8 +464,8 @@ impl Metric {
         self.id.as_str()
     }
 
-    /// Whether engines are compared by the metric. A share of a limit differs as its rate does, and a value beside a headline is the
-    /// same for all engines of a run.
+    /// Whether engines are compared by the metric. A share of a limit differs as its rate does, and a value beside a headline
+    /// explains it.
     pub fn is_compared(&self) -> bool {
         !matches!(self.shown, Shown::OfLimit(_) | Shown::Beside(_))
     }
@@ -463,7 +489,7 @@ impl Metric {
 pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
     // In one-shot mode a request counts from the start of its process.
     match (plan.mode, workload.kind) {
-        (Mode::OneShot, Kind::Warm) => Some(by_id(MetricId::TOTAL)),
+        (Mode::OneShot, Kind::Warm | Kind::Speculative) => Some(by_id(MetricId::TOTAL)),
         _ => find(workload.headline),
     }
 }
@@ -539,7 +565,7 @@ fn first_token(observed: &Observation) -> Vec<f64> {
 }
 
 fn inter_token(observed: &Observation) -> Vec<f64> {
-    if observed.stamp() != Stamp::Token {
+    if observed.stamp() != Stamp::Token || drafts(observed) {
         return Vec::new();
     }
     let gaps = |times: &[u64]| -> Vec<f64> {
@@ -563,9 +589,23 @@ fn prefill_rate(observed: &Observation) -> Vec<f64> {
     };
     let tokens: u64 = iteration.sequences.iter().map(computed).sum();
     let latest_first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max();
-    let is_warm = observed.kind == Kind::Warm;
+    let is_warm = observed.kind.is_warm();
     let rate = latest_first_ns.filter(|_| is_warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
     rate.into_iter().collect()
+}
+
+/// Whether the request may draft tokens, so that it is not compared with plain decoding.
+fn drafts(observed: &Observation) -> bool {
+    observed.kind == Kind::Speculative
+}
+
+fn acceptance(observed: &Observation) -> Option<f64> {
+    let sequences = &observed.sample.iteration.sequences;
+    let sum = |count: fn(&Sequence) -> Option<u32>| {
+        sequences.iter().map(|it| count(it).map(u64::from)).sum::<Option<u64>>()
+    };
+    let (drafted, accepted) = (sum(|it| it.drafted_tokens)?, sum(|it| it.accepted_tokens)?);
+    (drafted > 0 && drafts(observed)).then(|| accepted as f64 / drafted as f64)
 }
 
 fn decode_rate(observed: &Observation) -> Vec<f64> {

@@ -77,7 +77,9 @@ pub fn scenarios() -> Result<u8> {
         let axes = Some(scenario.axes.describe()).filter(|axes| !axes.is_empty());
         let requests = match scenario.kind {
             Kind::Score => format!("at most {} windows, scored once", scenario.rounds),
-            Kind::Launch | Kind::Warm | Kind::Query => format!("rounds a block: {}", scenario.rounds),
+            Kind::Launch | Kind::Warm | Kind::Speculative | Kind::Query => {
+                format!("rounds a block: {}", scenario.rounds)
+            }
         };
         let values: Vec<String> = axes.into_iter().chain([requests]).collect();
         text.push_str(&paragraph(&values.join("; ")));

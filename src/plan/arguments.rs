@@ -202,11 +202,16 @@ fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues 
     // A query has no axes.
     let scenarios: Vec<&Scenario> = scenarios.iter().filter(|it| it.kind != Kind::Query).collect();
     let all: Vec<(AxisValues, AxisValues)> = scenarios.iter().map(|it| of(it)).collect();
-    let is_warm = |(scenario, _): &(&&Scenario, _)| scenario.kind == Kind::Warm;
-    let warm = scenarios.iter().zip(all.clone()).filter(is_warm).map(|(_, pair)| pair);
-    let values = AxisValues::shared(&warm.collect::<Vec<_>>());
-    // The number of new tokens is the only axis of a launch.
-    AxisValues { new_tokens: AxisValues::shared(&all).new_tokens, ..values }
+    let shared_by = |is_one: fn(Kind) -> bool| {
+        let some = scenarios.iter().zip(all.clone()).filter(|(scenario, _)| is_one(scenario.kind));
+        AxisValues::shared(&some.map(|(_, pair)| pair).collect::<Vec<_>>())
+    };
+    AxisValues {
+        // The number of new tokens is the only axis of a launch.
+        new_tokens: AxisValues::shared(&all).new_tokens,
+        speculation: shared_by(|kind| kind == Kind::Speculative).speculation,
+        ..shared_by(Kind::is_warm)
+    }
 }
 
 /// The values of the axes in workloads. Lengths and depths are those of the prompts that have them from the axes.

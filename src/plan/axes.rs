@@ -4,7 +4,7 @@
 //! `run/case.rs` checks that an engine supports it. Options, keys of run files and labels come from the entry.
 
 use clap::Args;
-use protocol::Padding;
+use protocol::{Padding, Speculation};
 use serde::{Deserialize, Serialize};
 
 use super::texts::{Text, TextKind};
@@ -16,6 +16,9 @@ const MAX_BATCH: u32 = 1024;
 /// The names on the command line and in the protocol.
 const PADDINGS: [(&str, Padding); 3] =
     [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
+/// The names on the command line and in the protocol.
+const SPECULATIONS: [(&str, Speculation); 2] =
+    [("off", Speculation::Off), ("prompt_lookup", Speculation::PromptLookup)];
 
 /// The values that a workload's label names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +182,9 @@ axes! {
     /// Sides of the padding in batches of uneven prompts, separated by commas; default: even prompts without padding
     #[arg(value_name = "SIDE", value_parser = choice_parser(PADDINGS))]
     padding: Padding, shape.padding, "padding", Named::Unusual, "";
+    /// How engines draft tokens, separated by commas: `off`, `prompt_lookup`; only in `speculative`, default: both
+    #[arg(value_name = "KIND", value_parser = choice_parser(SPECULATIONS))]
+    speculation: Speculation, shape.speculation, "speculation", Named::Unusual, "";
     /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`
     #[arg(value_name = "KIND|FILE")]
     prompts: Text, text, "prompts", Named::NotDefault, "";
@@ -209,13 +215,23 @@ pub struct Shape {
     /// The padding of a batch of uneven prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
+    /// How the engine drafts tokens.
+    #[serde(skip_serializing_if = "Speculation::is_off")]
+    pub speculation: Speculation,
     #[serde(skip_serializing_if = "TextKind::is_natural")]
     pub text: TextKind,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { depth: 0, batch: 1, use_cache: true, padding: None, text: TextKind::Natural }
+        Self {
+            depth: 0,
+            batch: 1,
+            use_cache: true,
+            padding: None,
+            speculation: Speculation::Off,
+            text: TextKind::Natural,
+        }
     }
 }
 
@@ -270,6 +286,19 @@ impl Value for Padding {
     }
 }
 
+impl Value for Speculation {
+    fn word(self) -> String {
+        speculation_name(self).into()
+    }
+
+    fn shown(self) -> String {
+        match self {
+            Self::Off => "no drafts".into(),
+            other => other.word().replace('_', " "),
+        }
+    }
+}
+
 impl Value for Text {
     fn word(self) -> String {
         match self {
@@ -313,6 +342,10 @@ fn shared<T: PartialEq + Clone>(lists: Vec<(&[T], &[T])>) -> Vec<T> {
 
 pub fn padding_name(padding: Padding) -> &'static str {
     PADDINGS.iter().find(|(_, known)| *known == padding).map_or("", |(name, _)| name)
+}
+
+pub fn speculation_name(speculation: Speculation) -> &'static str {
+    SPECULATIONS.iter().find(|(_, known)| *known == speculation).map_or("", |(name, _)| name)
 }
 
 impl Shape {

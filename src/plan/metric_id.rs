@@ -33,6 +33,7 @@ metric_constants! {
     INTER_TOKEN = "inter_token",
     PREFILL_RATE = "prefill_rate",
     DECODE_RATE = "decode_rate",
+    EFFECTIVE_RATE = "effective_rate",
     THROUGHPUT = "throughput",
     QUERY = "query",
     PERPLEXITY = "perplexity",

@@ -186,6 +186,7 @@ impl Prompts {
             prompts_ids: (is_batch && takes_ids).then(|| batch.to_vec()),
             use_cache: workload.shape.use_cache,
             padding: workload.shape.padding.unwrap_or_default(),
+            speculation: workload.shape.speculation,
             max_new_tokens: workload.max_new_tokens,
             ignore_eos: workload.ignore_eos,
             sampling: workload.sampling,

@@ -1,7 +1,7 @@
 //! The tables SCENARIOS and SUITES. To add a scenario, add an entry.
 
 use anyhow::{Result, bail};
-use protocol::Padding;
+use protocol::{Padding, Speculation};
 
 use super::axes::{Axes, AxisValues, Point};
 use super::metric_id::MetricId;
@@ -44,7 +44,8 @@ impl Scenario {
 
     pub fn axes_with<'a>(&self, set: &'a AxisValues) -> Axes<'a> {
         match self.kind {
-            Kind::Warm => self.axes.with(set.axes()),
+            Kind::Warm => self.axes.with(Axes { speculation: &[], ..set.axes() }),
+            Kind::Speculative => self.axes.with(set.axes()),
             Kind::Query => Axes::NONE,
             Kind::Launch => self.axes.with(Axes::of(&[], set.new_tokens.get(..1).unwrap_or_default())),
             Kind::Score => self.axes.with(Axes::of(&set.prompt_tokens, &[])),
@@ -60,6 +61,9 @@ pub enum Kind {
     Launch,
     /// Requests to an engine that is loaded and warm.
     Warm,
+    /// Requests like `Warm`, in which an engine may draft tokens. Their rates are metrics of their own, so that they are never
+    /// compared with those of plain decoding.
+    Speculative,
     /// Requests for the facts of an engine that is loaded and warm. They have no prompt and no output.
     Query,
     /// The log-probabilities of a text, in windows of fixed length. Each configuration scores it once, before the blocks, because
@@ -69,11 +73,16 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds whose requests come after the launch, in rounds.
-    pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Query];
+    pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Speculative, Self::Query];
+
+    /// Whether the requests generate tokens after a warm-up.
+    pub fn is_warm(self) -> bool {
+        matches!(self, Self::Warm | Self::Speculative)
+    }
 
     /// Whether the requests generate tokens.
     pub fn generates(self) -> bool {
-        matches!(self, Self::Launch | Self::Warm)
+        self.is_warm() || self == Self::Launch
     }
 }
 
@@ -155,6 +164,19 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes { depth: &[8192], ..Axes::of(&[32], &[64]) },
         rounds: 1,
         headline: MetricId::DECODE_RATE,
+    },
+    Scenario {
+        name: "speculative",
+        about: "decode with drafted tokens (prompt lookup) and without, on repeated and on natural text: tokens per second, and \
+                the share of accepted drafts",
+        kind: Kind::Speculative,
+        axes: Axes {
+            speculation: &[Speculation::PromptLookup, Speculation::Off],
+            prompts: &[Text::Kind(TextKind::Repeated), Text::Kind(TextKind::Natural)],
+            ..Axes::of(&[64], &[128])
+        },
+        rounds: 3,
+        headline: MetricId::EFFECTIVE_RATE,
     },
     Scenario {
         name: "throughput",

@@ -107,6 +107,7 @@ pub fn resolve<'a>(
     };
     values::check(&selection)?;
     check_texts(&selection)?;
+    check_speculation(&selection)?;
     selection.models = models::models(&names.models, sources.model)?;
     if adds_precisions(names, &settings_dtypes) {
         leave_out_known_defaults(&mut engines, &mut selection);
@@ -387,6 +388,22 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
     // A scenario about the first request of a launch comes before those that would take it.
     selected.sort_by_key(|it| it.headline != MetricId::FIRST_RUN);
     Ok(selected)
+}
+
+/// Refuses drafts in scenarios whose metrics are those of plain decoding.
+fn check_speculation(selection: &Selection) -> Result<()> {
+    let mut scenarios = selection.scenarios.iter();
+    let drafts = |it: &Scenario| it.kind == Kind::Speculative;
+    if let Some(other) = scenarios.clone().find(|it| !drafts(it) && !it.axes.speculation.is_empty()) {
+        let message =
+            format!("`scenarios.{}`: `speculation`: a scenario like this one drafts no tokens", other.name);
+        return Err(Usage(format!("{message}\nhint: `like = \"speculative\"`")).into());
+    }
+    if !selection.axes.speculation.is_empty() && !scenarios.any(drafts) {
+        let message = "--speculation: none of the selected scenarios drafts tokens";
+        return Err(Usage(format!("{message}\nhint: -s speculative")).into());
+    }
+    Ok(())
 }
 
 /// Refuses two texts with one name, because values are found by labels. Refuses a length or a depth that no prompt of

@@ -10,7 +10,7 @@ use super::other_processes::OtherProcesses;
 use super::request::Requests;
 use super::schedule::Schedule;
 use super::warm_up::WarmUp;
-use crate::plan::axes::padding_name;
+use crate::plan::axes::{padding_name, speculation_name};
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
@@ -165,6 +165,7 @@ pub(super) fn check_support(launched: &Launched, workload: &Workload) -> Result<
             shape if shape.text.needs_ids() => "prompt_ids",
             shape if shape.batch > 1 => "a batch",
             shape if !shape.use_cache => "use_cache: false",
+            shape if !shape.speculation.is_off() => "speculation",
             _ => return Ok(()),
         };
         let refused = format!(
@@ -191,6 +192,14 @@ pub(super) fn check_support(launched: &Launched, workload: &Workload) -> Result<
             let side = shape.padding.map(padding_name).unwrap_or_default();
             return Err(Cause::Unsupported(format!(
                 "the scenario needs the padding `{side}`, and this engine does not support it"
+            )));
+        }
+        capabilities
+            if !shape.speculation.is_off() && !capabilities.speculation.contains(&shape.speculation) =>
+        {
+            let kind = speculation_name(shape.speculation);
+            return Err(Cause::Unsupported(format!(
+                "the scenario needs the speculation `{kind}`, and this engine does not support it"
             )));
         }
         capabilities if workload.ignore_eos && capabilities.ignore_eos == IgnoreEos::No => "ignore_eos",

@@ -16,7 +16,7 @@ use crate::engines::registry::{Registry, set_up_command};
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
-use crate::run::verify::verify_scores;
+use crate::run::verify::{Expected, verify_scores};
 use crate::text::{three_digits, with_commas};
 
 /// The time limit of a request that is made even if little time remains, unless the run's budget ends earlier.
@@ -140,7 +140,8 @@ impl Launched {
         let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
         let deadline = self.conversation.deadlines.answer.min(time_limit);
         let mut answer = self.conversation.generate(request, deadline).await?;
-        self.verify(&answer, vec![Some(prompt.len() as u32)], max_new_tokens, ignore_eos)?;
+        let prompt_tokens = vec![Some(prompt.len() as u32)];
+        self.verify(&answer, Expected { prompt_tokens, max_new_tokens, ignore_eos, ..Expected::default() })?;
         self.conversation.refuse_unrequested()?;
         let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
         let ids = sequences.next().and_then(|sequence| sequence.output_ids);

@@ -113,20 +113,8 @@ impl Launched {
     }
 
     /// Checks an answer against the request and against the engine's own facts.
-    pub fn verify(
-        &self,
-        answer: &Answer,
-        prompt_tokens: Vec<Option<u32>>,
-        max_new_tokens: u32,
-        ignore_eos: bool,
-    ) -> Result<(), Cause> {
-        let expected = Expected {
-            prompt_tokens,
-            max_new_tokens,
-            ignore_eos,
-            elapsed_ns: answer.elapsed_ns(),
-            ..Expected::default()
-        };
+    pub fn verify(&self, answer: &Answer, expected: Expected) -> Result<(), Cause> {
+        let expected = Expected { elapsed_ns: answer.elapsed_ns(), ..expected };
         expected.with_engine(self.hello(), self.facts()).verify(&answer.generated)
     }
 

@@ -14,7 +14,7 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
 use crate::run::process::{Answer, Cause, FactsAnswer, LaunchError, Stage};
-use crate::run::verify;
+use crate::run::verify::{self, Expected};
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;
@@ -75,7 +75,7 @@ impl<'a> Requests<'a> {
         let answered = match workload.kind {
             Kind::Query => self.query(launched, stage(kind, index)).await?,
             // Texts are scored before the blocks (`text_scores`), so no block requests one.
-            Kind::Launch | Kind::Warm | Kind::Score => {
+            Kind::Launch | Kind::Warm | Kind::Speculative | Kind::Score => {
                 self.generate(launched, workload, kind, index, repeat).await?
             }
         };
@@ -230,7 +230,14 @@ impl<'a> Requests<'a> {
             // If `generate` comes before any `load`, its answer has the facts of the load.
             launched.launch.loaded = answer.generated.loaded.clone();
         }
-        launched.verify(&answer, prompt_tokens, workload.max_new_tokens, workload.ignore_eos)?;
+        let expected = Expected {
+            prompt_tokens,
+            max_new_tokens: workload.max_new_tokens,
+            ignore_eos: workload.ignore_eos,
+            may_draft: !workload.shape.speculation.is_off(),
+            ..Expected::default()
+        };
+        launched.verify(&answer, expected)?;
         verify_stream(&answer)?;
         launched.conversation.refuse_unrequested()?;
         Ok(answer)

@@ -5,7 +5,7 @@ use protocol::{
     Chunk, Facts, FailureKind, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Scored, Sequence, Token,
 };
 
-use crate::record::Late;
+use crate::record::{Late, output_tokens};
 use crate::run::process::{Answer, Cause};
 
 /// The values that an answer must agree with.
@@ -15,6 +15,8 @@ pub struct Expected {
     pub prompt_tokens: Vec<Option<u32>>,
     pub max_new_tokens: u32,
     pub ignore_eos: bool,
+    /// The request asks for `speculation`.
+    pub may_draft: bool,
     /// Empty if EOS is not checked.
     pub eos_ids: Vec<u32>,
     pub vocabulary_size: Option<u32>,
@@ -111,6 +113,7 @@ impl Expected {
                 "`cached_prompt_tokens` {cached} exceeds `prompt_tokens` {found}"
             ));
         }
+        self.verify_drafts(sequence)?;
         let (count, times) = match (&sequence.output_ids, &sequence.token_ns, &sequence.chunks) {
             (Some(ids), Some(times), None) => {
                 let (count, stamps) = (ids.len(), times.len());
@@ -141,6 +144,28 @@ impl Expected {
                 return protocol_error(format!("`{name}[{index}]` {time} lies outside {previous} to {end}"));
             }
             previous = time;
+        }
+        Ok(())
+    }
+
+    /// Drafts without a request for them would be compared with plain decoding.
+    fn verify_drafts(&self, sequence: &Sequence) -> Result<(), Cause> {
+        let (drafted, accepted) = (sequence.drafted_tokens, sequence.accepted_tokens);
+        let (drafted, accepted) = match (drafted, accepted) {
+            (Some(drafted), Some(accepted)) => (drafted, accepted),
+            (None, None) => return Ok(()),
+            _ => return protocol_error("`drafted_tokens` and `accepted_tokens` belong together".into()),
+        };
+        if !self.may_draft && drafted > 0 {
+            return wrong_output(format!(
+                "{drafted} drafted tokens, and the request asks for no `speculation`"
+            ));
+        }
+        let output = u64::from(accepted) > output_tokens(sequence);
+        if accepted > drafted || output {
+            return protocol_error(format!(
+                "`accepted_tokens` {accepted} exceeds `drafted_tokens` {drafted} or the output"
+            ));
         }
         Ok(())
     }

@@ -54,6 +54,13 @@ const FAULTS: &[FaultCase] = &[
     ("half_line_then_exits", "--at 6", "exited", "sample 2", "exit code 3"),
     ("closes_stdout", "--at 6", "protocol", "sample 2", "closed its stdout and kept running"),
     ("out_of_memory", "--at 6", "out_of_memory", "sample 2", "tried to allocate 2.00 GiB"),
+    (
+        "unrequested_drafts",
+        "",
+        "wrong_output",
+        "warm-up 1",
+        "drafted tokens, and the request asks for no `speculation`",
+    ),
     ("chatter_flood", "--at 6", "protocol", "sample 2", "1000 lines on stdout that are no JSON"),
     ("huge_line", "--at 6", "protocol", "sample 2", "a line of more than 16 MiB, the limit of the protocol"),
     (

@@ -45,5 +45,6 @@ mod refusals;
 mod run_files;
 mod setup;
 mod setup_of_several;
+mod speculative;
 mod terminal;
 mod verbosity;

@@ -24,6 +24,7 @@ CAPABILITIES = {
     "concurrency": 1,
     "use_cache_toggle": False,
     "padding_sides": [],
+    "speculation": [],
     "ignore_eos": False,
     "sampling": False,
     "score": False,
@@ -113,6 +114,8 @@ def check_capabilities(request, capabilities):
         raise Failed("unsupported", "`ignore_eos`: this engine stops at the end of sequence")
     if not is_greedy(request.sampling) and not capabilities["sampling"]:
         raise Failed("unsupported", "`sampling`: this engine is greedy")
+    if request.speculation != "off" and request.speculation not in capabilities["speculation"]:
+        raise Failed("unsupported", "`speculation`: this engine does not draft tokens in this way")
 
 
 def check_use_cache(request, capabilities, facts):

@@ -136,9 +136,12 @@ def list_of(reader):
 
 
 def one_of(*words):
+    quoted = [f"`{word}`" for word in words]
+    expected = " or ".join(quoted) if len(words) == 2 else f"one of {', '.join(quoted)}"
+
     def check(value):
         if string(value) not in words:
-            raise Invalid(f"unknown variant `{shorten(value)}`, expected one of {', '.join(f'`{word}`' for word in words)}")
+            raise Invalid(f"unknown variant `{shorten(value)}`, expected {expected}")
         return value
 
     return check

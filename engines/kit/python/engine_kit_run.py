@@ -27,7 +27,15 @@ class Run:
         checks.check_prompts(prompts, request, conversation.capabilities(), conversation.facts)
         # Requests can express greedy decoding in several ways; an engine always gets None.
         sampling = None if is_greedy(request.sampling) else request.sampling
-        job = Job(prompts, request.max_new_tokens, sampling, request.ignore_eos, request.use_cache, request.padding)
+        job = Job(
+            prompts,
+            request.max_new_tokens,
+            sampling,
+            request.ignore_eos,
+            request.use_cache,
+            request.padding,
+            request.speculation,
+        )
         self.tokens = Tokens(
             job,
             conversation.facts.get("eos_ids") or (),

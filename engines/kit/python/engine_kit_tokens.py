@@ -16,12 +16,13 @@ class Job:
 
     `prompts`: lists of token ids; no list is empty. `sampling`: None is greedy, else `temperature`, `top_k` (0 keeps all),
     `top_p` (None keeps all) and `seed`. `ignore_eos`: whether sequences continue after EOS. `Tokens.push` obeys it; only an
-    engine that masks EOS reads it. `max_new_tokens`, `use_cache` and `padding` are those of the request.
+    engine that masks EOS reads it. `max_new_tokens`, `use_cache`, `padding` and `speculation` are those of the request.
     """
 
-    def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left"):
+    def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left",
+                 speculation="off"):
         self.prompts, self.max_new_tokens, self.sampling = prompts, max_new_tokens, sampling
-        self.ignore_eos, self.use_cache, self.padding = ignore_eos, use_cache, padding
+        self.ignore_eos, self.use_cache, self.padding, self.speculation = ignore_eos, use_cache, padding, speculation
 
 
 class Tokens:
@@ -85,6 +86,11 @@ class Tokens:
     def set_cached_prompt_tokens(self, sequence, tokens):
         """Sets the number of prompt tokens that came from the cache of an earlier request."""
         self._sequences[sequence]["cached_prompt_tokens"] = tokens
+
+    def set_drafts(self, sequence, drafted, accepted):
+        """Sets how many tokens of a sequence were drafted so far, and how many of these were accepted. An engine calls this for a
+        request with `speculation`."""
+        self._sequences[sequence].update(drafted_tokens=drafted, accepted_tokens=accepted)
 
     def iteration(self):
         """Ends the iteration and returns its object for the answer. Raises `Failed` if the engine broke the contract, for example if

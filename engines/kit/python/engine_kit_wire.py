@@ -118,6 +118,7 @@ _FIELDS_BY_TYPE = {
         "sampling": (optional(sampling), None),
         "use_cache": (boolean, True),
         "padding": (one_of("left", "right", "packed"), "left"),
+        "speculation": (one_of("off", "prompt_lookup"), "off"),
         "stream": (boolean, False),
     },
     "score": {"sequences": (list_of(list_of(u32)), REQUIRED), "most_likely": (boolean, False)},

@@ -231,7 +231,9 @@ class GenerateRequests(unittest.TestCase):
         self.assertNotEqual(first, ids(other)[0])
 
     def test_an_unsupported_request_is_refused_before_any_work(self):
-        no_capabilities = dict(stream=False, prompt_ids=False, batch=1, ignore_eos=False, sampling=False, score=False)
+        no_capabilities = dict(
+            stream=False, prompt_ids=False, batch=1, ignore_eos=False, sampling=False, score=False, speculation=[]
+        )
         for request in [
             {"prompt": "a", "stream": True},
             {"prompt_ids": [1]},
@@ -239,6 +241,7 @@ class GenerateRequests(unittest.TestCase):
             {"prompt": "a", "ignore_eos": True},
             {"prompt": "a", "sampling": {"temperature": 1}},
             {"prompt": "a", "use_cache": False},
+            {"prompt": "a", "speculation": "prompt_lookup"},
             {"type": "score", "sequences": [[1, 2]]},
         ]:
             (failed,) = converse(request, engine=ToyEngine(**no_capabilities))
@@ -248,6 +251,11 @@ class GenerateRequests(unittest.TestCase):
         (batch,) = converse({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
         (greedy,) = converse({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**no_capabilities))
         self.assertEqual((batch["type"], greedy["type"]), ("generated", "generated"))
+
+    def test_a_request_with_speculation_reports_drafted_and_accepted_tokens(self):
+        with_drafts, plain = converse({"prompt": "a", "speculation": "prompt_lookup"}, {"prompt": "a"})
+        drafts = lambda answer: [answer["iterations"][0]["sequences"][0].get(f"{word}_tokens") for word in ("drafted", "accepted")]
+        self.assertEqual((drafts(with_drafts), drafts(plain)), ([2, 1], [None, None]))
 
     def test_a_request_beyond_the_context_or_vocabulary_is_refused_before_any_work(self):
         too_long, invalid_id, answer = converse(

@@ -17,6 +17,7 @@ REQUESTS = [
     {"type": "hello", "protocol": 1},
     {"type": "load", "model": "."},
     {"type": "generate", "id": 8, "prompt": "Once", "iterations": 2, "warmup": 1, "stream": True},
+    {"type": "generate", "id": 8, "prompt": "Once", "speculation": "prompt_lookup"},
     {"type": "score", "id": 9, "sequences": [[1, 17, 42, 9], [1, 5]]},
     {"type": "facts"},
     {"type": "generate", "id": 7, "prompt_ids": [FAILS]},

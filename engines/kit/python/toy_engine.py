@@ -34,6 +34,7 @@ class ToyEngine(engine_kit.Engine):
                 "architectures": ["llama"],
                 "batch": 4,
                 "padding_sides": ["left", "packed"],
+                "speculation": ["prompt_lookup"],
                 "ignore_eos": "exact",
                 "sampling": True,
                 "score": True,
@@ -86,6 +87,8 @@ class ToyModel(engine_kit.Model):
         sampler = engine_kit.Sampler(job.sampling)
         for sequence, prompt in enumerate(job.prompts):
             tokens.set_cached_prompt_tokens(sequence, 0)
+            if job.speculation != "off":
+                tokens.set_drafts(sequence, 2, 1)
             id, done = prompt[-1], False
             while not done:
                 # Greedy takes the next id; sampling draws from the next two.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use model_files::ModelFolder;
-use protocol::{Facts, Failed, FailureKind, HelloFacts, Load, Padding, Sampling};
+use protocol::{Facts, Failed, FailureKind, HelloFacts, Load, Padding, Sampling, Speculation};
 
 use crate::{Phases, Tokens};
 
@@ -75,6 +75,7 @@ pub struct Job {
     pub ignore_eos: bool,
     pub use_cache: bool,
     pub padding: Padding,
+    pub speculation: Speculation,
 }
 
 /// Converts any error to a `Failed` of a kind: `weights.read().or_fail(FailureKind::Model)?`.

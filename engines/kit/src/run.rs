@@ -96,6 +96,9 @@ impl RunningGenerate {
         if self.sampling.is_some() && !capabilities.sampling {
             return unsupported("`sampling`: this engine is greedy".into());
         }
+        if !request.speculation.is_off() && !capabilities.speculation.contains(&request.speculation) {
+            return unsupported("`speculation`: this engine does not draft tokens in this way".into());
+        }
         Ok(())
     }
 
@@ -145,6 +148,7 @@ impl RunningGenerate {
             ignore_eos: self.request.ignore_eos,
             use_cache: self.request.use_cache,
             padding: self.request.padding,
+            speculation: self.request.speculation,
         };
         Ok((job, tokens))
     }

@@ -46,6 +46,8 @@ pub(crate) struct Stream {
 struct SequenceState {
     prompt_tokens: u32,
     cached_prompt_tokens: Option<u32>,
+    /// The drafted tokens, and those of them that were accepted.
+    drafts: Option<(u32, u32)>,
     ids: Vec<u32>,
     token_ns: Vec<u64>,
     finish: Option<Finish>,
@@ -66,6 +68,7 @@ impl Tokens {
         let state = |prompt: &Vec<u32>| SequenceState {
             prompt_tokens: u32::try_from(prompt.len()).unwrap_or(u32::MAX),
             cached_prompt_tokens: None,
+            drafts: None,
             ids: Vec::with_capacity(capacity),
             token_ns: Vec::with_capacity(capacity),
             finish: None,
@@ -152,6 +155,14 @@ impl Tokens {
         }
     }
 
+    /// Sets how many tokens of a sequence were drafted so far, and how many of these were accepted. An engine calls this for a
+    /// request with `speculation`.
+    pub fn set_drafts(&mut self, sequence: usize, drafted: u32, accepted: u32) {
+        if let Some(state) = self.sequences.get_mut(sequence) {
+            state.drafts = Some((drafted, accepted));
+        }
+    }
+
     /// Fails this request alone; overlapping requests go on. A `step` that returns an error fails all of them.
     pub fn fail(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed);
@@ -182,6 +193,8 @@ impl Tokens {
                 token_ns: Some(state.token_ns),
                 finish,
                 cached_prompt_tokens: state.cached_prompt_tokens,
+                drafted_tokens: state.drafts.map(|(drafted, _)| drafted),
+                accepted_tokens: state.drafts.map(|(_, accepted)| accepted),
                 ..Sequence::default()
             });
         }

@@ -225,6 +225,7 @@ fn an_unsupported_request_is_refused_before_the_engine_generates() {
         (r#"{"prompt":"w5","ignore_eos":true}"#, "`ignore_eos`"),
         (r#"{"prompt":"w5","sampling":{"temperature":1}}"#, "`sampling`"),
         (r#"{"prompt":"w5","use_cache":false}"#, "`use_cache`"),
+        (r#"{"prompt":"w5","speculation":"prompt_lookup"}"#, "`speculation`"),
         (r#"{"prompts":["w5","w5 w6"]}"#, "this engine does not pad"),
     ] {
         let failure = failure_of("unsupported", toy.clone(), line);
@@ -237,6 +238,17 @@ fn an_unsupported_request_is_refused_before_the_engine_generates() {
     // Equal lengths need no padding, and a temperature of 0 is greedy.
     let request = r#"{"prompts":["w5","w6"],"padding":"right","sampling":{"temperature":0}}"#;
     generated(&answers_to("unsupported", toy, &[request])[0]);
+}
+
+#[test]
+fn a_request_with_speculation_reports_drafted_and_accepted_tokens() {
+    let drafts = |request: &str| {
+        let answers = answers_to("speculation", Toy::new(), &[request]);
+        let sequence = &generated(&answers[0]).iterations[0].sequences[0];
+        (sequence.drafted_tokens, sequence.accepted_tokens)
+    };
+    assert_eq!(drafts(r#"{"prompt":"w5","speculation":"prompt_lookup"}"#), (Some(2), Some(1)));
+    assert_eq!(drafts(r#"{"prompt":"w5"}"#), (None, None));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine_kit::{Engine, Options, OrFail, Phases};
 use model_files::ModelFolder;
-use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding};
+use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding, Speculation};
 
 use crate::context::choose_context;
 use crate::formats::Format;
@@ -46,6 +46,7 @@ impl Engine for Lmrs {
             concurrency: MAX_CONCURRENCY,
             use_cache_toggle: true,
             padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
+            speculation: vec![Speculation::PromptLookup],
             sampling: true,
             score: true,
             ..hello.capabilities
@@ -108,7 +109,7 @@ impl Engine for Lmrs {
             context_tokens: Some(to_u32(context)),
             use_cache: Some(true),
             prefix_cache: Some(false),
-            libraries: libraries(level, settings.lookup),
+            libraries: BTreeMap::from([("kernels".into(), level.to_string())]),
             ..Facts::default()
         };
         let (network, ops) = (Network::new(shape, weights), Ops::new(pool, level));
@@ -172,15 +173,6 @@ fn compute_dtype(level: Level, weights: &Weights) -> &'static str {
     }
 }
 
-/// The kernels, and the enabled options that change the computation.
-fn libraries(level: Level, lookup: usize) -> BTreeMap<String, String> {
-    let mut libraries = BTreeMap::from([("kernels".to_string(), level.to_string())]);
-    if lookup > 0 {
-        libraries.insert("prompt-lookup".into(), format!("up to {lookup} drafted tokens"));
-    }
-    libraries
-}
-
 fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -188,6 +180,7 @@ fn to_u32(number: usize) -> u32 {
 /// The most drafted tokens. A pass checks the drafts together with the id before them. A pass of more rows than
 /// `MAX_DECODE_ROWS` may round differently than a single row, so drafting would change the ids.
 const MAX_DRAFTED: u64 = MAX_DECODE_ROWS as u64 - 1;
+const DEFAULT_DRAFTED: u64 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -197,7 +190,7 @@ pub struct Settings {
     pub pin: bool,
     /// Whether packed weights are kept on disk for the next load.
     pub sidecar: bool,
-    /// The most tokens that prompt lookup drafts; 0 disables it.
+    /// The most tokens that prompt lookup drafts in a step, for requests with `speculation`.
     pub lookup: usize,
 }
 
@@ -208,10 +201,10 @@ impl Settings {
             kernels: options.text("kernels")?.map(str::to_string),
             pin: options.bool("pin")?.unwrap_or(true),
             sidecar: options.bool("sidecar")?.unwrap_or(false),
-            lookup: match options.u64("lookup")?.unwrap_or(0) {
-                count @ 0..=MAX_DRAFTED => usize::try_from(count).unwrap_or_default(),
+            lookup: match options.u64("lookup")?.unwrap_or(DEFAULT_DRAFTED) {
+                count @ 1..=MAX_DRAFTED => usize::try_from(count).unwrap_or_default(),
                 count => {
-                    let message = format!("option `lookup`: expected 0 to {MAX_DRAFTED}, found `{count}`");
+                    let message = format!("option `lookup`: expected 1 to {MAX_DRAFTED}, found `{count}`");
                     let hint = "--set lookup=7    # more drafted ids could change the output";
                     return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
                 }
@@ -232,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_the_best_kernels_on_pinned_threads() {
-        let expected = Settings { kernels: None, pin: true, sidecar: false, lookup: 0 };
+        let expected = Settings { kernels: None, pin: true, sidecar: false, lookup: 4 };
         assert_eq!(read(serde_json::json!({})), Ok(expected.clone()));
         let all =
             read(serde_json::json!({"kernels": "avx2", "pin": "false", "sidecar": true, "lookup": "7"}));
@@ -243,7 +236,7 @@ mod tests {
     #[test]
     fn an_invalid_option_is_refused_with_its_name() {
         let refused = |options| read(options).unwrap_err().message;
-        assert_eq!(refused(serde_json::json!({"lookup": 8})), "option `lookup`: expected 0 to 7, found `8`");
+        assert_eq!(refused(serde_json::json!({"lookup": 8})), "option `lookup`: expected 1 to 7, found `8`");
         assert_eq!(refused(serde_json::json!({"pin": 3})), "option `pin`: expected true or false, found `3`");
         assert_eq!(refused(serde_json::json!({"speed": 3})), "unknown option `speed`");
     }

@@ -90,7 +90,7 @@ fn a_load_reports_its_dtypes_its_context_and_the_size_of_its_weights() {
         assert_eq!((facts.context_tokens, facts.vocabulary_size), (Some(100), Some(2048)));
         let bits = facts.weights_bytes.unwrap() as f64 * 8.0 / facts.parameters.unwrap() as f64;
         assert!((0.8..1.2).contains(&(bits / f64::from(expected_bits))), "{dtype}: {bits} bits a weight");
-        assert!(facts.libraries.contains_key("kernels") && !facts.libraries.contains_key("prompt-lookup"));
+        assert!(facts.libraries.contains_key("kernels"));
     }
 }
 
@@ -300,19 +300,27 @@ fn every_level_of_this_machine_generates_the_same_ids_in_f32() {
 }
 
 #[test]
-fn prompt_lookup_generates_the_same_ids_and_is_reported() {
+fn prompt_lookup_on_request_generates_the_same_ids_and_counts_its_drafts() {
+    let drafting = |request: &str| request.replacen('{', r#"{"speculation":"prompt_lookup","#, 1);
+    let (recipe, from_ids) = (drafting(RECIPE_REQUEST), drafting(IDS_REQUEST));
+    let sampled = drafting(&RECIPE_REQUEST.replacen('{', r#"{"sampling":{"temperature":1.0,"seed":7},"#, 1));
+    let drafts = |message: &Message| {
+        let sequence = &expect_generated(message).iterations[0].sequences[0];
+        (sequence.drafted_tokens, sequence.accepted_tokens)
+    };
     for dtype in ["f32", "bf16", "q8_0"] {
         let plain = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE_REQUEST, IDS_REQUEST]);
+        assert_eq!(drafts(&plain[1]), (None, None));
         for lookup in [1, 4, 7] {
             let options = format!(r#","dtype":"{dtype}","options":{{"lookup":{lookup}}}"#);
-            let answers = answers_to(&[&load(&options), RECIPE_REQUEST, IDS_REQUEST]);
-            let reported = &expect_loaded(&answers[0]).facts.libraries["prompt-lookup"];
-            assert_eq!(*reported, format!("up to {lookup} drafted tokens"));
-            assert_eq!(
-                (ids(&answers[1]), ids(&answers[2])),
-                (ids(&plain[1]), ids(&plain[2])),
-                "{dtype} {lookup}"
-            );
+            let answers = answers_to(&[&load(&options), &recipe, &from_ids, &sampled, RECIPE_REQUEST]);
+            for (drafted, plain) in [(1, 1), (2, 2), (4, 1)].map(|(a, b)| (&answers[a], &plain[b])) {
+                assert_eq!(ids(drafted), ids(plain), "{dtype} {lookup}");
+            }
+            // The recipe repeats itself. A sampled request has no drafts, and a request without `speculation` no counts.
+            let (drafted, accepted) = drafts(&answers[1]);
+            assert!(drafted >= accepted && accepted.unwrap() > 4, "{drafted:?} {accepted:?}");
+            assert_eq!((drafts(&answers[3]), drafts(&answers[4])), ((Some(0), Some(0)), (None, None)));
         }
     }
 }

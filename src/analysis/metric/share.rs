@@ -27,7 +27,7 @@ pub fn compute(observed: &Observation) -> Vec<f64> {
 /// The operations of a decode as a share of the compute units' rate, from the first token to the last. Memory usually limits a
 /// decode, so the share is small. Unlike the bandwidth share, it is known for weights in a cache too.
 pub fn compute_of_decode(observed: &Observation) -> Option<f64> {
-    let inputs = Inputs::of(observed).filter(|_| observed.kind == Kind::Warm)?;
+    let inputs = Inputs::of(observed).filter(|_| observed.kind.is_warm())?;
     let of_sequence = |timed: Timed| {
         let weights = timed.after_first as f64 * inputs.sizes.read_per_token as f64;
         let attended = positions_read(timed.positions, timed.after_first);
@@ -121,7 +121,8 @@ pub fn operations(observed: &Observation) -> Option<f64> {
 }
 
 fn bandwidth_of(observed: &Observation) -> Option<f64> {
-    let inputs = Inputs::of(observed)?;
+    // A step that checks drafts reads the weights once for several tokens.
+    let inputs = Inputs::of(observed).filter(|_| observed.kind != Kind::Speculative)?;
     let bytes = bytes_of(&inputs, observed)?;
     if bytes.weights_per_step < inputs.processor.min_uncached_bytes(&observed.machine?.cpu) {
         return None;
@@ -145,7 +146,7 @@ fn bytes_of(inputs: &Inputs, observed: &Observation) -> Option<DecodeBytes> {
 }
 
 fn compute_of(observed: &Observation) -> Option<f64> {
-    let inputs = Inputs::of(observed).filter(|_| observed.kind == Kind::Warm)?;
+    let inputs = Inputs::of(observed).filter(|_| observed.kind.is_warm())?;
     let operations = operations_of(&inputs, observed);
     let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max()?;
     let seconds = positive_span(first_ns, observed.sample.iteration.start_ns)? / 1e9;

@@ -196,6 +196,24 @@ fn a_query_is_the_time_to_its_answer_beside_that_of_the_null_engine() {
 }
 
 #[test]
+fn drafted_tokens_have_a_rate_and_a_share_of_their_own() {
+    let drafted =
+        Sequence { drafted_tokens: Some(8), accepted_tokens: Some(6), ..sequence(10, &[11, 21, 21, 31]) };
+    let sample = sample(vec![drafted]);
+    let values_of = |name, kind| values(name, &sample, &launch(Stamp::Token), kind, Mode::Warm);
+    assert_eq!(values_of("effective_rate", Kind::Speculative), [150.0]);
+    assert_eq!(values_of("acceptance", Kind::Speculative), [0.75]);
+    for name in ["decode_rate", "inter_token", "bandwidth_share"] {
+        assert_eq!(values_of(name, Kind::Speculative), NO_VALUES, "{name}");
+    }
+    assert_eq!(values_of("decode_rate", Kind::Warm), [150.0]);
+    assert_eq!(
+        (values_of("effective_rate", Kind::Warm), values_of("acceptance", Kind::Warm)),
+        (vec![], vec![])
+    );
+}
+
+#[test]
 fn values_that_the_facts_do_not_give_are_absent_and_never_infinite() {
     let unusual = [
         Vec::new(),

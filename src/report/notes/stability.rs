@@ -1,7 +1,6 @@
 //! How the results of a row changed while they were measured.
 
 use crate::analysis::metric::{Better, Metric, Per};
-use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::WarmUpEnd;
 use crate::report::rows::Row;
@@ -83,7 +82,7 @@ pub fn slow_firsts(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
 /// The ratio of the first request to the others, as the median over launches, where it is too large.
 fn slow_first_ratio(data: &RunData, case: usize, row: &Row) -> Option<f64> {
     let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.failure.is_none())?;
-    let is_warm = data.plan.mode == Mode::Warm && data.plan.cases[case].workload.kind == Kind::Warm;
+    let is_warm = data.plan.mode == Mode::Warm && data.plan.cases[case].workload.kind.is_warm();
     let ratios = costs(data, case, metric).filter(|_| is_warm).filter_map(|(_, costs)| {
         let (first, others) = costs.split_first()?;
         Some(first / median(others).filter(|_| others.len() > 1)?)

@@ -33,7 +33,7 @@ pub fn hello(script: &Script) -> Value {
     let capabilities = json!({
         "devices": ["cpu", "cuda"], "dtypes": ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k"], "formats": ["safetensors"], "architectures": ["llama"],
         "stream": true, "prompt_ids": true, "batch": 8, "concurrency": 1, "use_cache_toggle": true,
-        "padding_sides": ["left", "right"], "ignore_eos": "exact", "sampling": true, "score": true, "facts": true,
+        "padding_sides": ["left", "right"], "speculation": ["prompt_lookup"], "ignore_eos": "exact", "sampling": true, "score": true, "facts": true,
     });
     json!({
         "type": "hello",

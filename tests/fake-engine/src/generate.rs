@@ -20,6 +20,8 @@ pub struct Generate {
     warmup: u64,
     ignore_eos: bool,
     stream: bool,
+    /// Whether tokens are drafted, so that a step gives several of them.
+    drafts: bool,
     /// 0 for greedy decoding, otherwise 1 more than the seed.
     salt: u64,
 }
@@ -92,6 +94,7 @@ pub fn parse(script: &Script, request: &Value) -> Result<Generate, (&'static str
         warmup,
         ignore_eos: request["ignore_eos"] == true,
         stream: request["stream"] == true,
+        drafts: request["speculation"] == "prompt_lookup" || has(script, "unrequested_drafts"),
         salt: if sampled { 1 + request["sampling"]["seed"].as_u64().unwrap_or(0) } else { 0 },
     })
 }
@@ -109,13 +112,14 @@ fn refuse_large_integers(request: &Value) -> Result<(), (&'static str, String)> 
 /// Refuses a request that needs a capability which `hello` does not claim.
 fn refuse_unclaimed(script: &Script, field: &str, request: &Value) -> Result<(), (&'static str, String)> {
     let hello = answer::hello(script);
-    let claims = |name: &str| hello["capabilities"][name] != false;
+    let claims = |name: &str| ![json!(false), json!([])].contains(&hello["capabilities"][name]);
     let prompt = if field.ends_with("_ids") { "prompt_ids" } else { "prompt" };
     let needed = [
         (prompt, true),
         ("stream", request["stream"] == true),
         ("ignore_eos", request["ignore_eos"] == true),
         ("sampling", request["sampling"]["temperature"].as_f64().is_some_and(|it| it > 0.0)),
+        ("speculation", request["speculation"] == "prompt_lookup"),
     ];
     match needed.into_iter().find(|(name, is_needed)| *is_needed && !claims(name)) {
         Some((name, _)) => Err(("unsupported", format!("`{name}` is not supported"))),
@@ -192,9 +196,10 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     let prefill_ns = script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
     let first_ns = start_ns + scaled(prefill_ns);
     let steps = outputs.iter().map(Vec::len).max().unwrap_or(0);
+    let drafts = Drafts::of(script, request);
     let mut times: Vec<u64> = Vec::new();
     while times.len() < steps {
-        let ns = first_ns + scaled(times.len() as u64 * script.count("per_token_ns"));
+        let ns = first_ns + scaled(drafts.steps(times.len() as u64) * script.count("per_token_ns"));
         // Without a stream, the waits for the first token and for the end are enough, unless token times are so long that a
         // request may be cancelled between them.
         let must_wait = streams || script.count("per_token_ns") > 1_000_000 || times.is_empty();
@@ -229,12 +234,42 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
                 Some(&EOS) if !request.ignore_eos || has(script, "ends_at_early_eos") => "eos",
                 _ => "length",
             };
-            answer::sequence(script, prompt, &ids[..generated], &times[..generated], finish)
+            let mut sequence =
+                answer::sequence(script, prompt, &ids[..generated], &times[..generated], finish);
+            drafts.count(&mut sequence, generated as u64);
+            sequence
         })
         .collect();
     let mut iteration = json!({ "start_ns": start_ns, "end_ns": *now_ns, "sequences": sequences });
     answer::make_times_wrong(script, &mut iteration);
     iteration
+}
+
+/// The drafts of a request: each step after the first token checks one, and gives the accepted tokens and one more.
+struct Drafts {
+    /// `None` if the request has no drafts.
+    length: Option<u64>,
+    accepted: u64,
+}
+
+impl Drafts {
+    fn of(script: &Script, request: &Generate) -> Self {
+        let length = script.count("draft_length");
+        let accepted = if request.drafts { script.count("accepted_of_draft").min(length) } else { 0 };
+        Self { length: request.drafts.then_some(length), accepted }
+    }
+
+    /// The steps after the first token until this number of later tokens is there.
+    fn steps(&self, later_tokens: u64) -> u64 {
+        later_tokens.div_ceil(self.accepted + 1)
+    }
+
+    fn count(&self, sequence: &mut Value, generated: u64) {
+        let Some(length) = self.length else { return };
+        let later = generated.saturating_sub(1);
+        sequence["drafted_tokens"] = (self.steps(later) * length).into();
+        sequence["accepted_tokens"] = (later - self.steps(later)).into();
+    }
 }
 
 /// Sends the token with this index of each sequence.

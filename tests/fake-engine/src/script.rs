@@ -66,6 +66,8 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "1000",
         "the length of a plateau: a time in which the machine of all engines has one speed",
     ),
+    ("draft_length", "4", "tokens of each draft, if a request asks for speculation"),
+    ("accepted_of_draft", "3", "tokens of each draft that become output"),
     ("end_ns", "500", "from the last token to the end of the iteration"),
     ("vocabulary_size", "1000", "ids are smaller than this and larger than 2, the id of EOS"),
     ("ignored_ids", "0", "the number of ids after the first one that have no effect on the output"),

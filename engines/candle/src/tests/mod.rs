@@ -13,7 +13,7 @@ use candle_core::{DType, Device, Tensor};
 use engine_kit::sampling::Rng;
 use engine_kit::{Engine, Job, Model, OrFail, Phases, Tokens};
 use model_files::{Architecture, Config, Format, GgufLayout, ModelFolder, Part};
-use protocol::{Failed, FailureKind, Load, Padding, Sampling};
+use protocol::{Failed, FailureKind, Load, Padding, Sampling, Speculation};
 use serde_json::{Value, json};
 
 use crate::engine::CandleEngine;
@@ -43,6 +43,7 @@ fn job(prompt: &[u32], max_new_tokens: u32) -> Job {
         ignore_eos: true,
         use_cache: true,
         padding: Padding::Left,
+        speculation: Speculation::Off,
     }
 }
 

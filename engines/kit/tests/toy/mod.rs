@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use engine_kit::model_files::ModelFolder;
 use engine_kit::protocol::{
-    Capabilities, Facts, Failed, FailureKind, Frame, Framer, HelloFacts, Load, Message, Padding,
+    Capabilities, Facts, Failed, FailureKind, Frame, Framer, HelloFacts, Load, Message, Padding, Speculation,
     parse_message,
 };
 use engine_kit::{
@@ -59,6 +59,7 @@ impl Toy {
             architectures: vec!["llama".into()],
             batch: 4,
             padding_sides: vec![Padding::Left],
+            speculation: vec![Speculation::PromptLookup],
             sampling: true,
             score: true,
             ..engine_kit::facts::capabilities()
@@ -120,6 +121,9 @@ impl Model for ToyModel {
 
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
         self.toy.record(format!("generate {:?}", job.prompts));
+        if !job.speculation.is_off() {
+            tokens.set_drafts(0, 2, 1);
+        }
         for index in 0.. {
             for (sequence, prompt) in job.prompts.iter().enumerate() {
                 if !tokens.is_done(sequence)

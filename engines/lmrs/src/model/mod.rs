@@ -21,7 +21,7 @@ use engine_kit::{Flow, Job, Model, Slots, Tokens};
 use protocol::{Facts, Failed};
 
 use decoder::{Decoder, Predictions};
-use sequence::Sequence;
+use sequence::{Drafts, Sequence};
 use step::{Schedule, chunk_rows};
 
 /// The most rows of long prompts in a step if no other request waits for its next token; otherwise it is
@@ -33,7 +33,7 @@ pub(crate) const MAX_PASS_ROWS: usize = 256;
 pub struct LoadedModel<D: Decoder> {
     decoder: D,
     facts: Facts,
-    /// The most tokens that prompt lookup drafts in a step; 0 disables it.
+    /// The most tokens that prompt lookup drafts in a step, for requests that ask for it.
     lookup: usize,
     /// Emptied caches of the last requests, whose memory is reused. The next request drops those that it does not need,
     /// so that one large batch does not keep its memory.
@@ -113,7 +113,10 @@ impl<D: Decoder> Model for LoadedModel<D> {
             );
             failed.map_or(Ok(()), Err)?;
         }
-        sequences.into_iter().for_each(|sequence| self.recycle(sequence.into_cache()));
+        for (index, sequence) in sequences.into_iter().enumerate() {
+            report_drafts(tokens, index, sequence.drafts());
+            self.recycle(sequence.into_cache());
+        }
         Ok(())
     }
 
@@ -160,6 +163,11 @@ impl<D: Decoder> Slots for LoadedModel<D> {
             }
         };
         sequence::advance(&mut self.decoder, &mut running, Schedule::Shared, &mut self.predictions, emit);
+        for ((slot, index), sequence) in indices.into_iter().zip(running) {
+            if let Some(tokens) = &mut tokens[slot] {
+                report_drafts(tokens, index, sequence.drafts());
+            }
+        }
         Ok(())
     }
 
@@ -169,6 +177,12 @@ impl<D: Decoder> Slots for LoadedModel<D> {
         self.admitted = remaining;
         let leaving: Vec<(usize, usize, Sequence<D::Cache>)> = leaving;
         leaving.into_iter().for_each(|(.., sequence)| self.recycle(sequence.into_cache()));
+    }
+}
+
+fn report_drafts(tokens: &mut Tokens, index: usize, drafts: Option<Drafts>) {
+    if let Some(Drafts { drafted, accepted }) = drafts {
+        tokens.set_drafts(index, drafted, accepted);
     }
 }
 

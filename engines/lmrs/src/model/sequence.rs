@@ -4,7 +4,7 @@ use std::slice;
 
 use engine_kit::Job;
 use engine_kit::sampling::{Rng, sample};
-use protocol::{Failed, Sampling};
+use protocol::{Failed, Sampling, Speculation};
 
 use super::decoder::{Decoder, Predictions, Span, Wanted};
 use super::step::{self, Chunk, Schedule};
@@ -23,15 +23,24 @@ pub struct Sequence<C> {
     use_cache: bool,
     /// The most ids that prompt lookup drafts in a step; 0 disables it.
     lookup: usize,
+    /// The ids that were drafted so far, and those of them that were accepted. `None` if the request asks for no drafts.
+    drafts: Option<Drafts>,
     done: bool,
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drafts {
+    pub drafted: u32,
+    pub accepted: u32,
+}
+
 impl<C> Sequence<C> {
-    /// The state before the first step. `index` is the sequence's index in its job. Only greedy sequences with a cache draft
-    /// ids, because a draft is compared with the likeliest id.
+    /// The state before the first step. `index` is the sequence's index in its job. `lookup` is the length of drafts if the
+    /// request asks for them. Only greedy sequences with a cache draft ids, because a draft is compared with the likeliest id.
     pub fn new(cache: C, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
         let max_ids = prompt.len() + job.max_new_tokens as usize;
-        let can_draft = job.sampling.is_none() && job.use_cache;
+        let wants_drafts = job.speculation == Speculation::PromptLookup;
+        let can_draft = wants_drafts && job.sampling.is_none() && job.use_cache;
         Self {
             cache,
             ids: prompt.to_vec(),
@@ -42,12 +51,17 @@ impl<C> Sequence<C> {
             rng: Rng::for_sequence(&job.sampling, index),
             use_cache: job.use_cache,
             lookup: if can_draft { lookup } else { 0 },
+            drafts: wants_drafts.then(Drafts::default),
             done: false,
         }
     }
 
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    pub fn drafts(&self) -> Option<Drafts> {
+        self.drafts
     }
 
     pub fn into_cache(self) -> C {
@@ -173,11 +187,18 @@ impl<C> Sequence<C> {
     /// Accepts the likeliest ids as long as they equal the drafts, and then the first that differs or follows the last draft.
     fn check_drafts(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
         let drafts = self.ids.split_off(self.ids.len() - chunk.drafted);
+        let mut accepted = 0;
         for (index, &id) in likeliest.iter().enumerate() {
+            let is_drafted = drafts.get(index) == Some(&id);
+            accepted += u32::from(is_drafted);
             self.push(id, chunk.index, emit);
-            if self.done || drafts.get(index) != Some(&id) {
-                return;
+            if self.done || !is_drafted {
+                break;
             }
+        }
+        if let Some(counts) = &mut self.drafts {
+            counts.drafted += drafts.len() as u32;
+            counts.accepted += accepted;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use engine_kit::sampling::{Rng, log_softmax_at, sample};
 use engine_kit::{Job, Model, Slots, Tokens};
-use protocol::{Facts, Failed, FailureKind, Padding, Sampling};
+use protocol::{Facts, Failed, FailureKind, Padding, Sampling, Speculation};
 
 use super::decoder::{Decoder, MAX_DECODE_ROWS, Predictions, Span, Wanted};
 use super::step::MAX_ROWS_WHILE_DECODING;
@@ -32,6 +32,7 @@ fn job(prompts: &[Vec<u32>], max_new_tokens: u32) -> Job {
         ignore_eos: true,
         use_cache: true,
         padding: Padding::Left,
+        speculation: Speculation::PromptLookup,
     }
 }
 

@@ -2,6 +2,7 @@
 //! tokens, and groups.
 
 use super::*;
+use crate::plan::scenario::Kind;
 use crate::record::Pass;
 use protocol::Stamp;
 
@@ -166,6 +167,23 @@ fn tokens_stamped_in_groups_are_reported_unless_only_chunks_are_exact() {
             assert!(!are_groups_reported(tokens, 0.0, Stamp::Chunk, is_busy), "{tokens}");
         }
     }
+}
+
+#[test]
+fn tokens_in_groups_are_no_contradiction_in_requests_with_drafts() {
+    let record = |kind| {
+        with_busy_cores(decode_record(|record| {
+            record.header.plan.cases.iter_mut().for_each(|case| case.workload.kind = kind);
+            for sample in samples(record) {
+                let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+                let all = times.clone();
+                times.iter_mut().enumerate().for_each(|(index, ns)| *ns = all[index / 4 * 4]);
+            }
+        }))
+    };
+    let groups =
+        |kind| contradictions_of(&record(kind)).iter().filter(|it| it.message.contains("in groups")).count();
+    assert_eq!((groups(Kind::Warm), groups(Kind::Speculative)), (1, 0));
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! The scenario `speculative`: requests in which an engine drafts tokens, beside the same requests without drafts.
+
+use serde_json::Value;
+
+use crate::support::run::{Run, Verifier, run_selected};
+use crate::support::{Scratch, fake_engine, finish};
+
+/// One block of two rounds, without warm-up.
+const SHORT: &[&str] =
+    &["-s", "speculative", "--blocks", "1", "--iterations", "2", "--warmup", "0", "--json", "-"];
+/// The times of an engine whose tokens take longer than the noise of a machine.
+const TIMES: &str = "--per-token-ns 500000";
+
+fn estimate(case: &Value, metric: &str) -> Option<f64> {
+    let metrics = case["metrics"].as_array().unwrap();
+    metrics.iter().find(|it| it["metric"] == metric)?["estimate"].as_f64()
+}
+
+fn labels(run: &Run) -> Vec<&str> {
+    run.report["cases"].as_array().unwrap().iter().map(|case| case["case"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn drafts_on_repeated_and_natural_text_have_rows_beside_those_without_drafts() {
+    let run = run_selected(&[("one", TIMES)], Verifier::None, SHORT);
+    assert_eq!(
+        labels(&run),
+        [
+            "speculative prompt lookup repeated",
+            "speculative prompt lookup",
+            "speculative no drafts repeated",
+            "speculative no drafts"
+        ]
+    );
+    let cases = run.report["cases"].as_array().unwrap();
+    // 127 tokens after the first in 32 steps, each with a draft of four.
+    let accepted = Some(95.0 / 128.0);
+    for (case, acceptance) in cases.iter().zip([accepted, accepted, None, None]) {
+        assert_eq!((&case["headline"], &case["failure"]), (&"effective_rate".into(), &Value::Null));
+        assert_eq!(estimate(case, "acceptance"), acceptance, "{case}");
+        // The rate of drafted tokens is never shown as that of a plain decode.
+        for absent in ["decode_rate", "inter_token", "bandwidth_share"] {
+            assert_eq!(estimate(case, absent), None, "{absent}");
+        }
+    }
+    // Each step gives the three accepted tokens of a draft and one more.
+    let gain =
+        estimate(&cases[0], "effective_rate").unwrap() / estimate(&cases[2], "effective_rate").unwrap();
+    assert!((3.5..4.5).contains(&gain), "{gain}");
+}
+
+#[test]
+fn an_engine_that_cannot_draft_has_unsupported_rows_and_is_measured_without_drafts() {
+    let settings = r#"--capabilities '{"speculation":[]}'"#;
+    let run = run_selected(&[("plain", settings)], Verifier::None, SHORT);
+    let cases = run.report["cases"].as_array().unwrap();
+    let why = "the scenario needs the speculation `prompt_lookup`, and this engine does not support it";
+    for case in &cases[..2] {
+        assert_eq!(
+            (&case["failure"]["kind"], &case["failure"]["message"]),
+            (&"unsupported".into(), &why.into())
+        );
+    }
+    assert!(cases[2..].iter().all(|case| estimate(case, "effective_rate").is_some()), "{cases:?}");
+}
+
+#[test]
+fn drafts_are_compared_between_engines_and_not_with_the_rows_without_drafts() {
+    let run = run_selected(&[("one", TIMES), ("other", TIMES)], Verifier::None, SHORT);
+    let comparisons = run.report["comparisons"].as_array().unwrap();
+    let metrics = |case: &str| -> Vec<&str> {
+        let of_case = comparisons.iter().filter(|it| it["case"] == case);
+        of_case.map(|it| it["metric"].as_str().unwrap()).collect()
+    };
+    for label in labels(&run) {
+        assert!(metrics(label).contains(&"effective_rate"), "{label}: {comparisons:?}");
+        assert!(!metrics(label).contains(&"decode_rate"), "{label}");
+    }
+}
+
+#[test]
+fn the_screen_shows_the_share_of_accepted_drafts_beside_the_rate() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", TIMES)).args(&SHORT[..SHORT.len() - 2]);
+    command.args(["--speculation", "prompt_lookup", "--prompts", "repeated"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("lookup repeated accepted") && words.contains(" 74.2 "), "{}", outcome.stdout);
+}
+
+#[test]
+fn the_option_needs_a_scenario_with_drafts() {
+    let mut command = Scratch::new().orchestrate();
+    command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--speculation", "prompt_lookup"]);
+    let outcome = finish(&mut command).exits_with(2);
+    outcome.assert_stderr(&[
+        "--speculation: none of the selected scenarios drafts tokens",
+        "hint: -s speculative",
+    ]);
+    let scratch = Scratch::new();
+    let file = scratch.join("run.toml");
+    let text =
+        "scenario = [\"mine\"]\n[scenarios.mine]\nlike = \"decode\"\nspeculation = [\"prompt_lookup\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let mut command = scratch.orchestrate();
+    let outcome = finish(command.arg("run").arg(&file).arg("-e").arg(fake_engine())).exits_with(2);
+    outcome.assert_stderr(&["`scenarios.mine`: `speculation`", "`like = \"speculative\"`"]);
+}
