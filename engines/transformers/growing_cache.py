@@ -31,12 +31,10 @@ class GeneratePath(DecodePath):
         )
         chooser, streamer = TokenChooser(job, tokens), Streamer(tokens)
         hooks = [self._check_first_logits()]
-        counter = None
-        if job.speculation == "prompt_lookup":
-            # A draft is compared with the likeliest token, and it needs the cache. Otherwise nothing is drafted.
-            if job.use_cache and not chooser.is_sampling:
-                config.prompt_lookup_num_tokens, config.max_matching_ngram_size = DRAFTED_TOKENS, LONGEST_MATCH
-            counter = DraftCounter(batch.columns)
+        counter = DraftCounter(batch.columns)
+        # A draft is compared with the likeliest token, and it needs the cache. Otherwise nothing is drafted.
+        if job.speculation == "prompt_lookup" and job.use_cache and not chooser.is_sampling:
+            config.prompt_lookup_num_tokens, config.max_matching_ngram_size = DRAFTED_TOKENS, LONGEST_MATCH
             hooks.append(self.network.register_forward_pre_hook(counter, with_kwargs=True))
         processors = LogitsProcessorList([OnlyChosenId(chooser)] if chooser.is_sampling else [])
         try:
@@ -52,7 +50,7 @@ class GeneratePath(DecodePath):
         finally:
             for hook in hooks:
                 hook.remove()
-        if counter is not None:
+        if job.speculation != "off":
             tokens.set_drafts(0, counter.drafted, streamer.accepted)
 
     def _check_first_logits(self):

@@ -55,6 +55,38 @@ class Requests(unittest.TestCase):
         for model in self.models():
             self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.greedy_ids(model, IDS, 1)])
 
+    def test_prompt_lookup_gives_the_same_ids_in_fewer_passes_and_counts_its_drafts(self):
+        model = load(write_folder(self), {"path": "generate"})
+        # A prompt that repeats itself always has a draft.
+        prompt, passes = IDS * 6, []
+        hook = model.network.register_forward_hook(lambda *_: passes.append(1))
+        self.addCleanup(hook.remove)
+
+        def request(**fields):
+            job = Job([prompt], 40, ignore_eos=True, **fields)
+            passes.clear()
+            tokens = Tokens(job, [], 0, 0)
+            model.generate(job, tokens)
+            (sequence,) = tokens.iteration()["sequences"]
+            return sequence["output_ids"], len(passes), sequence.get("drafted_tokens"), sequence.get("accepted_tokens")
+
+        plain_ids, plain_passes, *no_counts = request()
+        ids, drafting_passes, drafted, accepted = request(speculation="prompt_lookup")
+        self.assertEqual((ids, plain_passes, no_counts), (plain_ids, 40, [None, None]))
+        self.assertEqual(drafting_passes, 40 - accepted)
+        self.assertTrue(drafted >= accepted and drafted > 0, (drafted, accepted))
+        # Without a cache nothing is drafted.
+        self.assertEqual(request(speculation="prompt_lookup", use_cache=False), (plain_ids, 40, 0, 0))
+        self.assertFalse(model.network._forward_pre_hooks)
+
+    def test_drafts_are_refused_in_a_batch_and_on_other_paths(self):
+        for path, prompts, message in [("loop", [IDS], "path `loop`"), ("generate", [IDS, IDS], "in a batch")]:
+            model = load(write_folder(self), {"path": path})
+            with self.assertRaises(Failed) as caught:
+                generate(model, prompts, 4, speculation="prompt_lookup")
+            self.assertEqual(caught.exception.kind, "unsupported")
+            self.assertIn(message, caught.exception.message)
+
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone_with_either_padding(self):
         for model in self.models():
             separate_ids = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED_PROMPTS]
