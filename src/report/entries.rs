@@ -15,6 +15,7 @@ use crate::analysis::agreement::Status;
 use crate::analysis::claims::Contradiction;
 use crate::analysis::metric::Better;
 use crate::analysis::metric::limits::Limit;
+use crate::analysis::metric::share;
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
@@ -114,6 +115,8 @@ struct CaseEntry<'a> {
     output: Option<Status>,
     /// Whether an observation contradicts a claim of the engine: the row then has no rank.
     contradicted: bool,
+    /// How near the headline is to the machine's limit.
+    limit_class: Option<share::Class>,
     failure: Option<&'a FailureSummary>,
     warm_ups: &'a [WarmUp],
     wall_time: Option<&'a WallTime>,
@@ -202,6 +205,7 @@ fn document(report: &Report) -> Document<'_> {
         verdict: report.verdicts.headline(row).and_then(|it| it.comparison()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
+        limit_class: row.limit_share().map(share::Class::of),
         failure: row.failure.as_ref(),
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref(),

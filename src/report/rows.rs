@@ -9,7 +9,7 @@ use super::resources::Resources;
 use super::wall_time::WallTime;
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::Absent;
-use crate::analysis::metric::{Metric, MetricId};
+use crate::analysis::metric::{METRICS, Metric, MetricId, Shown};
 use crate::machine::Device;
 use crate::record::{FailureKind, Stage, TextScores, WarmUp};
 use stats::{StoppedBy, Summary};
@@ -186,6 +186,13 @@ impl Row {
     pub fn wide_spread(&self) -> Option<f64> {
         let summary = self.summary(self.case.headline?.id).filter(|_| self.failure.is_none())?;
         summary.launch_spread().filter(|&spread| spread > MAX_NORMAL_SPREAD)
+    }
+
+    /// The share of the machine's limit that belongs to the headline.
+    pub fn limit_share(&self) -> Option<f64> {
+        let headline = self.case.headline?.id;
+        let metric = METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))?;
+        self.summary(metric.id).map(|it| it.estimate)
     }
 
     pub fn summary(&self, metric: MetricId) -> Option<&Summary> {

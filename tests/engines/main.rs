@@ -7,6 +7,7 @@
 mod support;
 
 mod agreement;
+mod batches;
 mod conformance;
 mod engine;
 mod models;

@@ -37,6 +37,8 @@ const FAULTS: &[(&str, &str)] = &[
     ("too_many_tokens", "length"),
     ("first_token_at_start", "clock"),
     ("streams_unrequested", "default-length"),
+    ("unrequested_drafts", "plain-line"),
+    ("uncounted_drafts", "speculation"),
     ("streams_other_times", "stream"),
     ("more_cached_than_sent", "plain-line"),
     ("wrong_scores", "score"),
@@ -210,14 +212,18 @@ fn an_engine_in_javascript_without_a_kit_passes() {
     let scratch = Scratch::new();
     let outcome = check(&scratch, &root().join("tests/node-engine.js"), &[]).exits_with(0);
     assert!(failed_checks(&outcome).is_empty(), "{}", outcome.stdout);
-    // It has every feature but text and sizes in bytes.
+    // It has every feature but text, drafts and sizes in bytes.
     outcome.assert_stdout(&[
         "\n  passed  score-greedy",
         "\n  passed  cancel ",
         "\n  passed  overlap ",
         "\n  passed  sampling ",
     ]);
-    let is_left_out = |line: &&str| line.contains("not claimed: `prompt") || line.contains("main-facts");
+    let is_left_out = |line: &&str| {
+        ["not claimed: `prompt", "not claimed: `speculation`", "main-facts"]
+            .iter()
+            .any(|it| line.contains(it))
+    };
     let absent: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with("  absent")).collect();
     assert!(absent.iter().all(is_left_out), "{absent:?}");
     scratch.assert_no_processes_left();

@@ -5,6 +5,7 @@
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
+use serde::Serialize;
 
 use super::limits::{Key, Work};
 use super::observation::{Observation, Timed, positive_span};
@@ -38,6 +39,40 @@ pub fn compute_of_decode(observed: &Observation) -> Option<f64> {
     let seconds = positive_span(last_ns, first_ns)? / 1e9;
     let share = operations / seconds / inputs.processor.unit(inputs.facts)?.per_second()?;
     Some(share).filter(|share| share.is_finite())
+}
+
+/// How near a share is to the machine's limit. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Class {
+    #[serde(rename = "below_50")]
+    Below50,
+    #[serde(rename = "50_to_80")]
+    From50,
+    #[serde(rename = "80_to_90")]
+    From80,
+    #[serde(rename = "90_or_more")]
+    From90,
+}
+
+impl Class {
+    pub fn of(share: f64) -> Self {
+        match share {
+            0.9.. => Self::From90,
+            0.8.. => Self::From80,
+            0.5.. => Self::From50,
+            _ => Self::Below50,
+        }
+    }
+
+    /// The words after the share: `91 %, at the limit`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Below50 => "less than half of the limit",
+            Self::From50 => "more than half of the limit",
+            Self::From80 => "near the limit",
+            Self::From90 => "at the limit",
+        }
+    }
 }
 
 /// A reason why a request has no bandwidth share.

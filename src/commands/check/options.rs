@@ -4,7 +4,7 @@ use protocol::FailureKind::Unsupported;
 use protocol::{Capabilities, IgnoreEos, Output};
 use serde_json::{Value, json};
 
-use super::requests::{outputs, with_fields};
+use super::requests::{first_sequence, outputs, with_fields};
 use super::result::{Outcome, absent, require};
 use super::subject::{Check, Subject};
 
@@ -12,6 +12,7 @@ pub const CHECKS: &[Check] = &[
     Check::new("ignore-eos", "with `ignore_eos` the output has the full length", ignores_eos),
     Check::new("use-cache", "without the KV cache the first token is the same", runs_without_cache),
     Check::new("stream", "streamed ids and times agree with the answer", streams),
+    Check::new("speculation", "drafts change no token, and they are counted", drafts),
     Check::new("sampling", "equal seeds give equal tokens, other seeds differ", samples),
     Check::new("temperature-0", "a temperature of 0 gives the greedy tokens", is_greedy_at_temperature_0),
     Check::new("not-claimed", "the engine refuses features that it does not claim", refuses_unclaimed),
@@ -42,6 +43,21 @@ fn streams(subject: &mut Subject) -> Outcome {
         Output::Ids => subject.generate_verified(&line).map(drop),
         Output::Text => subject.generate(&line).map(drop),
     }
+}
+
+fn drafts(subject: &mut Subject) -> Outcome {
+    let kinds = subject.claims("speculation", |it| !it.speculation.is_empty())?.speculation;
+    let plain = outputs(&subject.generate_verified(&subject.line(json!({ "max_new_tokens": 16 })))?);
+    for kind in kinds {
+        let line = subject.line(json!({ "max_new_tokens": 16, "speculation": kind }));
+        let answer = subject.generate_verified(&line)?;
+        let with_drafts = outputs(&answer);
+        let agree = with_drafts == plain || !subject.hello()?.deterministic;
+        require(agree, format!("got {} with drafts, {} without", json!(with_drafts), json!(plain)))?;
+        let is_counted = first_sequence(&answer).is_some_and(|it| it.drafted_tokens.is_some());
+        require(is_counted, "has no `drafted_tokens` and `accepted_tokens`")?;
+    }
+    Ok(())
 }
 
 fn samples(subject: &mut Subject) -> Outcome {

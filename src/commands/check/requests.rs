@@ -158,6 +158,7 @@ impl Subject {
             prompt_tokens,
             max_new_tokens: line["max_new_tokens"].as_u64().unwrap_or(32) as u32,
             ignore_eos: line["ignore_eos"] == true,
+            may_draft: line["speculation"].as_str().is_some_and(|kind| kind != "off"),
             elapsed_ns: answer.answered_ns,
             ..Expected::default()
         };

@@ -384,7 +384,7 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
     if row.case.headline.map(|it| it.id) == Some(MetricId::DECODE_RATE) {
         let share = share_of(MetricId::BANDWIDTH_SHARE)?;
         let bytes = observations().find_map(|it| share::decode_bytes(&it))?;
-        part.title = format!("share of the machine's limit: {} %", three_digits(100.0 * share));
+        part.title = share_title(share);
         part.say(format!(
             "Each decode step must read {}: {} of weights, and {} of keys and values on average.",
             Unit::Bytes.show(bytes.per_step()),
@@ -400,7 +400,7 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
     } else {
         let share = share_of(MetricId::COMPUTE_SHARE)?;
         let operations = observations().find_map(|it| share::operations(&it))?;
-        part.title = format!("share of the machine's limit: {} %", three_digits(100.0 * share));
+        part.title = share_title(share);
         part.say(format!(
             "A prefill of this prompt needs {} × 10⁹ operations.",
             three_digits(operations / 1e9)
@@ -420,6 +420,11 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
     }
     part.sentences.extend(limits::changed(limit));
     Some(part)
+}
+
+fn share_title(share: f64) -> String {
+    let class = share::Class::of(share).words();
+    format!("share of the machine's limit: {} %, {class}", three_digits(100.0 * share))
 }
 
 fn share_is_above_one(row: &Row) -> bool {

@@ -3,7 +3,7 @@
 
 use super::cells::{NO_VERDICT, NOT_A_QUOTIENT, scale};
 use super::configurations::{Configuration, Overview};
-use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id};
+use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id, share};
 use crate::plan::scenario::{Kind, SCENARIOS};
 use crate::report::document::{Column, ColumnKind, Keep, Line, Table};
 use crate::report::grid::MIN_VALUES_FOR_P99;
@@ -117,7 +117,7 @@ pub fn table(overview: &Overview) -> Table {
     if configurations.iter().any(|it| limit_share(overview, it).is_some()) {
         let share = |it: &Configuration| limit_share(overview, it);
         let column = Column { keep: Keep::Extra(4), ..Column::value("of\nlimit", "%") };
-        add(column, &|it| share(it).map_or_else(String::new, |share| format!("{:.0}", 100.0 * share)));
+        add(column, &|it| share(it).map_or_else(String::new, share_cell));
     }
     if let Some(primary) = overview.primary.filter(|_| has_ratios(overview)) {
         let title = format!("{}\nvs ref", overview.title(primary).replace('\n', " "));
@@ -248,10 +248,16 @@ fn is_launch(overview: &Overview, workload: &str) -> bool {
 
 /// The share of the machine's limit in the primary workload.
 fn limit_share(overview: &Overview, configuration: &Configuration) -> Option<f64> {
-    let row = configuration.row(overview.primary?).filter(|row| row.failure.is_none())?;
-    let headline = row.case.headline?.id;
-    let metric = METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))?;
-    row.summary(metric.id).map(|it| it.estimate)
+    configuration.row(overview.primary?).filter(|row| row.failure.is_none())?.limit_share()
+}
+
+fn share_cell(share: f64) -> String {
+    let text = format!("{:.0}", 100.0 * share);
+    match share::Class::of(share) {
+        share::Class::Below50 => Tone::Dim.of(&text),
+        share::Class::From50 | share::Class::From80 => text,
+        share::Class::From90 => Tone::Good.of(&text),
+    }
 }
 
 fn output(overview: &Overview, configuration: &Configuration) -> String {

@@ -41,6 +41,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("closes_stdout", "closes stdout instead of answering, and keeps running"),
     ("chatter_flood", "writes `amount` stray lines on stdout before the answer"),
     ("unrequested_drafts", "drafts tokens, also if the request asks for no speculation"),
+    ("uncounted_drafts", "drafts tokens without counting them"),
     ("stderr_flood", "writes `amount` lines on stderr before the answer"),
     ("hides_time", "answers 100 ms after the reported end"),
     ("huge_line", "writes a line of JSON of 100 times `amount` bytes before the answer"),

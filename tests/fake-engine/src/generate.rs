@@ -250,13 +250,15 @@ struct Drafts {
     /// `None` if the request has no drafts.
     length: Option<u64>,
     accepted: u64,
+    is_counted: bool,
 }
 
 impl Drafts {
     fn of(script: &Script, request: &Generate) -> Self {
         let length = script.count("draft_length");
         let accepted = if request.drafts { script.count("accepted_of_draft").min(length) } else { 0 };
-        Self { length: request.drafts.then_some(length), accepted }
+        let is_counted = !has(script, "uncounted_drafts");
+        Self { length: request.drafts.then_some(length), accepted, is_counted }
     }
 
     /// The steps after the first token until this number of later tokens is there.
@@ -265,7 +267,7 @@ impl Drafts {
     }
 
     fn count(&self, sequence: &mut Value, generated: u64) {
-        let Some(length) = self.length else { return };
+        let Some(length) = self.length.filter(|_| self.is_counted) else { return };
         let later = generated.saturating_sub(1);
         sequence["drafted_tokens"] = (self.steps(later) * length).into();
         sequence["accepted_tokens"] = (later - self.steps(later)).into();

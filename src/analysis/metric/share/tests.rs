@@ -339,3 +339,13 @@ fn weights_that_a_gpu_keeps_in_its_cache_have_no_bandwidth_share() {
     let share = |l2_bytes| on_a_gpu("cuda:1", GpuLimits { l2_bytes, ..gpu() }).share("bandwidth_share").len();
     assert_eq!((share(Some(bytes / 4)), share(Some(bytes / 4 + 1)), share(None)), (1, 0, 1));
 }
+
+#[test]
+fn a_share_has_one_of_four_classes() {
+    let classes = [0.0, 0.499, 0.5, 0.799, 0.8, 0.899, 0.9, 1.3].map(Class::of);
+    let expected = [Class::Below50, Class::From50, Class::From80, Class::From90];
+    assert_eq!(classes.chunks(2).map(|pair| pair[0]).collect::<Vec<_>>(), expected);
+    assert!(classes.chunks(2).all(|pair| pair[0] == pair[1]), "{classes:?}");
+    assert_eq!(serde_json::to_string(&Class::of(0.86)).unwrap(), "\"80_to_90\"");
+    assert_eq!(Class::of(f64::NAN), Class::Below50);
+}
