@@ -117,6 +117,9 @@ pub enum Driver {
 /// The preset of an engine that is named without a preset.
 pub const DEFAULT_PRESET: &str = "default";
 
+/// The load option that quantizes weights whatever their dtype.
+pub const QUANTIZE_OPTION: &str = "quantize";
+
 /// Load options under a name.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -263,7 +266,7 @@ impl Engine {
             quantize.values().any(|it| matches!(it, Precision::Preset(preset) if preset == name))
         };
         let has_precision =
-            |preset: &Preset| preset.dtype.is_some() || preset.options.contains_key("quantize");
+            |preset: &Preset| preset.dtype.is_some() || preset.options.contains_key(QUANTIZE_OPTION);
         self.other_presets()
             .filter(move |name| is_selected(name) || presets.get(*name).is_some_and(has_precision))
     }
@@ -281,7 +284,7 @@ impl Engine {
         let mut rows: Vec<(String, Preset)> = presets.filter(|(_, preset)| runs_here(preset)).collect();
         let is_loaded = |dtype: &String| {
             rows.iter()
-                .any(|(_, it)| it.dtype.as_ref() == Some(dtype) && !it.options.contains_key("quantize"))
+                .any(|(_, it)| it.dtype.as_ref() == Some(dtype) && !it.options.contains_key(QUANTIZE_OPTION))
         };
         let dtypes: Vec<String> =
             self.manifest.load.dtypes.iter().filter(|dtype| !is_loaded(dtype)).cloned().collect();

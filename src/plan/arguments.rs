@@ -96,7 +96,7 @@ impl Plan {
     /// The reference, if it is one of these rows and not the default reference of these rows.
     fn reference_argument(&self, rows: &[&Configuration]) -> Option<String> {
         let name = |row: &&&Configuration| engine_name(&row.engine, row.preset.as_deref());
-        let reference = rows.iter().find(|row| name(row) == self.reference)?;
+        let reference = rows.iter().find(|row| row.is_named(&self.reference))?;
         let by_manifest = |row: &&&Configuration| {
             row.preset.is_none()
                 && manifest::embedded().is_ok_and(|all| {
@@ -105,7 +105,12 @@ impl Plan {
         };
         let default = rows.iter().find(by_manifest).or(rows.first())?;
         let is_default = name(&default) == self.reference;
-        (!is_default).then(|| format!("--reference {}", reference.engine_argument()))
+        // A label or a dtype says which row of the engine it is.
+        let argument = match name(&reference) == self.reference {
+            true => reference.engine_argument(),
+            false => pasteable(std::slice::from_ref(&self.reference)),
+        };
+        (!is_default).then(|| format!("--reference {argument}"))
     }
 }
 

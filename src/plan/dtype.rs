@@ -74,6 +74,13 @@ pub fn bits(dtype: &str) -> Option<f64> {
     float.or_else(other).or_else(|| Dtype::bits_of(&name)).or_else(variant)
 }
 
+/// The width of a precision: the bits of a weight, then those of the arithmetic, which are the same if no other dtype is named. In
+/// thousandths of a bit; an unknown dtype counts as zero.
+pub fn width(weights: Option<&str>, compute: Option<&str>) -> [u32; 2] {
+    let thousandths = |dtype: &str| bits(dtype).map(|bits| (1000.0 * bits) as u32);
+    [weights, compute.or(weights)].map(|dtype| dtype.and_then(thousandths).unwrap_or(0))
+}
+
 /// The beginnings of dtype names, up to the first digit.
 const DTYPE_BEGINNINGS: &[&str] = &[
     "f", "fp", "float", "bf", "bfloat", "tf", "q", "iq", "tq", "i", "int", "u", "uint", "nf", "mxfp", "nvfp",

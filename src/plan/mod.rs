@@ -49,7 +49,8 @@ pub struct Plan {
     /// It is drawn when the run begins. Older records lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<u64>,
-    /// The label or engine of the reference, with which the other configurations are compared.
+    /// The label or engine of the reference, with which the other configurations are compared; or its engine and dtype, which
+    /// name a row of each model.
     pub reference: String,
     #[serde(default, alias = "proof")]
     pub verification: Verification,
@@ -423,6 +424,13 @@ impl Plan {
 }
 
 impl Configuration {
+    /// Whether this is its label, its engine with its preset, or these with its dtype: the names of a reference.
+    fn is_named(&self, name: &str) -> bool {
+        let engine = engine_name(&self.engine, self.preset.as_deref());
+        let in_dtype = || self.dtype.as_ref().map(|dtype| name_in_dtype(&engine, dtype));
+        self.label == name || engine == name || in_dtype().is_some_and(|it| it == name)
+    }
+
     /// The argument of `-e` that selects the configuration, quoted for a shell: the program's path if the engine has no
     /// manifest, or else the names of engine and preset.
     pub fn engine_argument(&self) -> String {
@@ -443,6 +451,11 @@ impl Configuration {
 /// The name of an engine with its preset, as `-e` takes it.
 pub fn engine_name(engine: &str, preset: Option<&str>) -> String {
     preset.map_or_else(|| engine.into(), |preset| format!("{engine}:{preset}"))
+}
+
+/// The name of a row among those of an engine in several dtypes: `toy f32`.
+fn name_in_dtype(engine: &str, dtype: &str) -> String {
+    format!("{engine} {dtype}")
 }
 
 /// The wanted label, with a number where it is taken.

@@ -4,9 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::scenario::Kind;
-use super::{
-    Case, Configuration, Mode, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE, Workload, engine_name,
-};
+use super::{Case, Configuration, Mode, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE, Workload};
 use crate::engines::manifest::DEFAULT_PRESET;
 use crate::machine::Device;
 use stats::MIN_VERDICT_BLOCKS;
@@ -168,12 +166,9 @@ impl Plan {
         };
         let rows = self.configurations.iter().enumerate().filter(|(_, other)| other.role.is_none());
         let candidates = rows.filter(|(_, other)| other.model == row.model);
-        let is_reference = |it: &Configuration| {
-            it.label == self.reference || engine_name(&it.engine, it.preset.as_deref()) == self.reference
-        };
         let candidates: Vec<(usize, &Configuration)> = candidates.collect();
         let (references, others): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|(_, it)| is_reference(it));
+            candidates.into_iter().partition(|(_, it)| it.is_named(&self.reference));
         let rank = |(index, it): &(usize, &Configuration)| {
             let equal = if others.is_empty() { 0 } else { equal_factors(it) };
             (usize::from(it.label == self.reference), equal, Reverse(*index))

@@ -8,9 +8,11 @@ use super::axes::{Axes, Point, Shape};
 use super::scenario::{Kind, Scenario};
 use super::texts::{Length, OwnText, TextFile};
 use super::{
-    Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, unique_label,
+    Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, dtype, engine_name,
+    name_in_dtype, unique_label,
 };
 use crate::engines::load_values::LoadValue;
+use crate::engines::manifest::QUANTIZE_OPTION;
 use crate::engines::{Candidate, Start};
 use crate::machine::Device;
 
@@ -67,6 +69,25 @@ impl Selection {
         labels
     }
 
+    /// Whether a name that `--reference` takes beside engines names a row of the plan: its label, or its engine with its dtype.
+    pub(super) fn names_row(&self, name: &str) -> bool {
+        let is_in_dtype = |row: &Row| row.name_in_dtype().is_some_and(|it| it == name);
+        self.labels().iter().any(|label| label == name) || self.combinations().iter().any(is_in_dtype)
+    }
+
+    /// The name of the widest precision of an engine, on every model and device. Of equal widths, the first row counts.
+    pub(super) fn widest_precision(&self, engine: &str) -> Option<String> {
+        let mut rows = self.combinations();
+        rows.retain(|row| {
+            let values = self.load_values(row.device, row.dtype);
+            row.candidate.engine == engine && row.candidate.unsupported(values).is_none()
+        });
+        let widest = rows.iter().rev().max_by_key(|row| row.width())?;
+        let mut namesakes = rows.iter().filter(|row| row.name() == widest.name());
+        let has_one_dtype = namesakes.all(|row| row.dtype() == widest.dtype());
+        widest.name_in_dtype().filter(|_| !has_one_dtype).or_else(|| Some(widest.name()))
+    }
+
     fn combinations(&self) -> Vec<Row<'_>> {
         let mut rows = Vec::new();
         for model in &self.models {
@@ -115,10 +136,30 @@ impl Selection {
 }
 
 impl Row<'_> {
+    /// The name of the engine with its preset.
+    fn name(&self) -> String {
+        engine_name(&self.candidate.engine, self.candidate.preset.as_deref())
+    }
+
+    /// The name with the dtype that is requested.
+    fn name_in_dtype(&self) -> Option<String> {
+        self.dtype().map(|dtype| name_in_dtype(&self.name(), dtype))
+    }
+
+    fn dtype(&self) -> Option<&str> {
+        self.dtype.or(self.candidate.dtype.as_deref())
+    }
+
+    /// The width of the precision that is requested. An option that quantizes the weights hides their dtype.
+    fn width(&self) -> [u32; 2] {
+        let is_quantized = self.candidate.options.contains_key(QUANTIZE_OPTION);
+        dtype::width(self.dtype().filter(|_| !is_quantized), None)
+    }
+
     /// The label of the row: the engine and the factors that vary. The caption has the other factors.
     fn label(&self, selection: &Selection) -> String {
         let Self { candidate, model, device, dtype, threads } = self;
-        let mut label = engine_name(&candidate.engine, candidate.preset.as_deref());
+        let mut label = self.name();
         let is_named_alike = |it: &&Candidate| it.engine == candidate.engine && it.preset == candidate.preset;
         let mut namesakes = selection.candidates.iter().filter(is_named_alike);
         let has_own_dtype = namesakes.any(|it| it.dtype != candidate.dtype);
@@ -139,7 +180,7 @@ impl Row<'_> {
     fn configuration(&self, selection: &Selection) -> Configuration {
         let Self { candidate, model, device, dtype, threads } = *self;
         let unsupported = candidate.unsupported(selection.load_values(device, dtype));
-        let dtype = dtype.map(String::from).or_else(|| candidate.dtype.clone());
+        let dtype = self.dtype().map(String::from);
         let mut options = candidate.options.clone();
         options.extend(selection.options.clone());
         let mut start = candidate.start_for(device).clone();

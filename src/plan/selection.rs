@@ -113,6 +113,9 @@ pub fn resolve<'a>(
         leave_out_known_defaults(&mut engines, &mut selection);
     }
     selection.reference = default_reference(registry, &selection);
+    if scenario::measures_precisions(&names.scenarios) {
+        selection.reference = widest_precision(&selection);
+    }
     for model in &mut selection.models {
         model.context_tokens = models::context_limit(model, &[]).tokens;
     }
@@ -482,9 +485,18 @@ fn default_reference(registry: &Registry, selection: &Selection) -> String {
     }
 }
 
-/// The reference that `--reference` names: an engine as `-e` takes it, or the label of a row.
+/// The default reference of a run that measures precisions: the widest one of the engine of the usual reference. The table of
+/// precisions compares with it too.
+fn widest_precision(selection: &Selection) -> String {
+    let usual = &selection.reference;
+    let is_usual = |it: &&Candidate| engine_name(&it.engine, it.preset.as_deref()) == *usual;
+    let engine = selection.candidates.iter().find(is_usual).map(|it| &it.engine);
+    engine.and_then(|engine| selection.widest_precision(engine)).unwrap_or_else(|| usual.clone())
+}
+
+/// The reference that `--reference` names: an engine as `-e` takes it, the label of a row, or an engine with a dtype.
 fn reference(registry: &Registry, selection: &Selection, name: &str) -> Result<String> {
-    if selection.labels().iter().any(|label| label == name) {
+    if selection.names_row(name) {
         return Ok(name.into());
     }
     let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;

@@ -237,3 +237,29 @@ fn a_long_prompt_without_room_for_the_output_is_no_empty_prompt() {
     let long = plan.cases.iter().find(|case| case.workload.label.ends_with(" long")).unwrap();
     assert_eq!(long.workload.prompt, Prompt::Tokens(1));
 }
+
+#[test]
+fn the_widest_precision_is_the_reference_of_each_model_and_number_of_threads() {
+    let mut selection = selection();
+    selection.models.push(Model { name: "n".into(), path: "/n".into(), ..Model::default() });
+    selection.dtypes = vec![Some("bf16".into()), Some("f32".into())];
+    selection.reference = selection.widest_precision("a").unwrap();
+    assert_eq!(selection.reference, "a f32");
+    let plan = Plan::new(&selection);
+    let label = |index: usize| plan.configurations[index].label.as_str();
+    let reference_of = |row: &str| {
+        let index = plan.configurations.iter().position(|it| it.label == row).unwrap();
+        plan.reference_of(index).map(label)
+    };
+    assert_eq!(reference_of("b m bf16 1 thread"), Some("a m f32 1 thread"));
+    assert_eq!(reference_of("a n bf16 2 threads"), Some("a n f32 2 threads"));
+    // The name of a preset that is measured in one dtype needs none.
+    let candidate = |preset: &str, dtype: &str| Candidate {
+        preset: Some(preset.into()),
+        dtype: Some(dtype.into()),
+        ..selection.candidates[0].clone()
+    };
+    let candidates = vec![candidate("packed", "bf16z"), candidate("exact", "f32")];
+    let presets = Selection { candidates, dtypes: vec![None], ..selection.clone() };
+    assert_eq!(presets.widest_precision("a").unwrap(), "a:exact");
+}

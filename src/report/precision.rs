@@ -1,8 +1,6 @@
 //! The impact of precision: the loss (perplexity, drift) of each precision of an engine against the engine's own widest one. The
 //! gain is in `Verdicts::against_widest`, and `precision_table` shows both.
 
-use std::cmp::Ordering;
-
 use serde::Serialize;
 
 use super::run_data::RunData;
@@ -45,20 +43,16 @@ pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<Precisio
         };
         key(a) == key(b)
     };
-    let bits = |at: usize| -> [f64; 2] {
+    let width = |at: usize| {
         let reported = data.engines[at].dtype.as_ref();
-        let weights = reported.map(|it| it.weights.as_str());
-        let compute = reported.and_then(|it| it.compute.as_deref()).or(weights);
-        [weights, compute].map(|dtype| dtype.and_then(dtype::bits).unwrap_or(0.0))
+        let compute = reported.and_then(|it| it.compute.as_deref());
+        dtype::width(reported.map(|it| it.weights.as_str()), compute)
     };
     let impact = |&row: &usize| {
         let others: Vec<usize> = rows.iter().copied().filter(|&other| alike(row, other)).collect();
         let varies = others.iter().any(|&other| data.engines[other].dtype != data.engines[row].dtype);
         // Of equal widths, the first row counts.
-        let widest = others
-            .into_iter()
-            .rev()
-            .max_by(|&a, &b| bits(a).partial_cmp(&bits(b)).unwrap_or(Ordering::Equal))?;
+        let widest = others.into_iter().rev().max_by_key(|&it| width(it))?;
         let both = scores(data, row).zip(scores(data, widest));
         varies.then(|| PrecisionImpact {
             engine: data.engines[row].label.clone(),
@@ -72,8 +66,7 @@ pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<Precisio
     let mut impacts: Vec<PrecisionImpact> = rows.iter().filter_map(impact).collect();
     // The rows of each engine, the widest first.
     impacts.sort_by(|a, b| {
-        let narrower =
-            || bits(b.configuration).partial_cmp(&bits(a.configuration)).unwrap_or(Ordering::Equal);
+        let narrower = || width(b.configuration).cmp(&width(a.configuration));
         let is_widest = |it: &PrecisionImpact| it.configuration == it.against;
         a.against.cmp(&b.against).then_with(|| is_widest(b).cmp(&is_widest(a))).then_with(narrower)
     });

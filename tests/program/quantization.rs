@@ -82,3 +82,17 @@ fn an_engine_without_a_named_precision_is_measured_in_all_that_its_manifest_offe
     assert_eq!(planned_rows(&["-e", "toy:eight-bits"]), ["toy:eight-bits"]);
     assert_eq!(planned_rows(&["-e", "toy", "--dtype", "f32,bf16"]), ["toy f32", "toy bf16"]);
 }
+
+#[test]
+fn without_a_named_reference_the_speed_too_is_compared_with_the_widest_precision() {
+    let options = [DTYPES, &["--blocks", "1", "--json", "-"]].concat();
+    let run = run_selected(&[("one", ROUNDING)], Verifier::None, &options);
+    assert_eq!(run.report["reference"], "one f32", "{}", run.report);
+    let named = [&options[..], &["--reference", "one q8_0"]].concat();
+    let run = run_selected(&[("one", ROUNDING)], Verifier::None, &named);
+    assert_eq!(run.report["reference"], "one q8_0", "{}", run.report);
+    // The precisions of other scenarios keep the usual reference.
+    let decode = ["-s", "decode", "--dtype", "bf16,f32", "--depth", "0", "--blocks", "1", "--json", "-"];
+    let run = run_selected(&[("one", ROUNDING)], Verifier::None, &decode);
+    assert_eq!(run.report["reference"], "one bf16", "{}", run.report);
+}
