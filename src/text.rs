@@ -237,6 +237,11 @@ pub fn three_digits(value: f64) -> String {
     significant_digits(value, 3)
 }
 
+/// A loss or a perplexity, so that a difference of 0.1 % shows: `6.1235`.
+pub fn five_digits(value: f64) -> String {
+    significant_digits(value, 5)
+}
+
 /// A value with this number of significant digits.
 pub fn significant_digits(value: f64, digits: i32) -> String {
     if value == 0.0 || !value.is_finite() {

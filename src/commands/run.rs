@@ -11,19 +11,20 @@ use crate::cli::exit_code::{DONE, WORSE, most_severe};
 use crate::cli::{JudgeArgs, RunArgs};
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
-use crate::plan::{Plan, Selection, scenario};
+use crate::plan::{Plan, Selection, scenario, selection};
 use crate::record::{self, End, Recorder, Warning};
 use crate::report::{Content, FORMATS, Report, ReportContent, targets};
 use crate::shell::Usage;
 
 pub fn run(mut arguments: RunArgs) -> Result<u8> {
-    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios));
-    let arguments = &arguments;
     let own: Vec<&str> = arguments.file.scenarios.iter().map(|it| it.name).collect();
     arguments.view.check(&own)?;
-    baseline::check_arguments(arguments)?;
+    baseline::check_arguments(&arguments)?;
     let base = ComparisonBase::open(&arguments.baseline)?;
     let registry = Registry::open()?;
+    let scenarios = selection::scenarios(&registry, &arguments.scenarios, &arguments.file.scenarios)?;
+    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios, &scenarios));
+    let arguments = &arguments;
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
         // Weights can be compared only after they are read. So a dry run accepts differences, as with `--force`.

@@ -380,11 +380,15 @@ impl Suite {
     }
 }
 
-/// The tables of the suites and scenarios with these names.
-pub fn tables_of(names: &[String]) -> Vec<SuiteTable> {
-    let scores = |it: &&Scenario| it.kind == Kind::Score && names.iter().any(|name| name == it.name);
-    let of_scenarios = SCENARIOS.iter().filter(scores).map(|_| SuiteTable::Quality);
-    suites_named(names).filter_map(|it| it.table).chain(of_scenarios).collect()
+/// The tables of the suites with these names, and of the scenarios that they select. A scored text needs a table of loss and drift;
+/// that of precisions has them too.
+pub fn tables_of(names: &[String], scenarios: &[Scenario]) -> Vec<SuiteTable> {
+    let mut tables: Vec<SuiteTable> = suites_named(names).filter_map(|it| it.table).collect();
+    let scores_text = scenarios.iter().any(|it| it.kind == Kind::Score);
+    if scores_text && !tables.contains(&SuiteTable::Precision) {
+        tables.push(SuiteTable::Quality);
+    }
+    tables
 }
 
 /// Whether one of these names is a suite that measures every precision of an engine.
@@ -479,6 +483,17 @@ mod tests {
         let full: Vec<_> = named("full").unwrap().iter().map(|it| it.name).collect();
         let left_out: Vec<_> = SCENARIOS.iter().map(|it| it.name).filter(|it| !full.contains(it)).collect();
         assert_eq!(left_out, ["depth"]);
+    }
+
+    #[test]
+    fn every_selection_that_scores_a_text_has_a_table_of_loss_and_drift() {
+        let tables = |name: &str| tables_of(&[name.into()], &named(name).unwrap());
+        assert_eq!(tables("full"), [SuiteTable::Distribution, SuiteTable::Quality]);
+        assert_eq!(tables("quantization"), [SuiteTable::Precision]);
+        assert_eq!(tables("decode"), []);
+        // The scenario of a run file has a name of its own.
+        let own = Scenario { name: "mine", ..named("perplexity").unwrap()[0] };
+        assert_eq!(tables_of(&["mine".into()], &[own]), [SuiteTable::Quality]);
     }
 
     #[test]

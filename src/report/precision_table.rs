@@ -5,13 +5,13 @@ use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;
 use super::overview::comparison;
 use super::precision::PrecisionImpact;
-use super::quality::{PERPLEXITY_DIGITS, percent, write};
+use super::quality::{percent, write};
 use super::ranking::Compared;
 use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::agreement::two_digits;
 use crate::analysis::metric::MetricId;
-use crate::text::{shorten, significant_digits};
+use crate::text::{five_digits, shorten};
 
 /// The table; `None` if no engine was measured in several dtypes.
 pub fn table(report: &Report, layout: Layout) -> Option<Table> {
@@ -64,7 +64,7 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
             output.map_or("n/a", |it| it.agreement.status.name()).to_string(),
             ratio(impact, MetricId::DECODE_RATE),
             ratio(impact, memory_metric(&impact.engine)),
-            write(estimate(scored, MetricId::PERPLEXITY), &|it| significant_digits(it, PERPLEXITY_DIGITS)),
+            write(estimate(scored, MetricId::PERPLEXITY), &five_digits),
             write(impact.perplexity_change.map(|it| 100.0 * it), &percent),
             write(impact.drift_from_widest, &two_digits),
         ])

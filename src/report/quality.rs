@@ -8,10 +8,7 @@ use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::agreement::two_digits;
 use crate::analysis::metric::{MetricId, Scale, Unit};
-use crate::text::{plural, shorten, significant_digits, three_digits, with_commas};
-
-/// The digits of a perplexity, so that a difference of 0.1 % shows.
-pub const PERPLEXITY_DIGITS: i32 = 5;
+use crate::text::{five_digits, plural, shorten, three_digits, with_commas};
 
 /// A change in per cent with its sign; a change that rounds to zero has none.
 pub fn percent(change: f64) -> String {
@@ -120,8 +117,8 @@ impl<'a> QualityTable<'a> {
                 labels.short(&row.engine.label),
                 dtype.unwrap_or_default(),
                 status.to_string(),
-                write(values.loss, &|it| significant_digits(it, PERPLEXITY_DIGITS)),
-                write(values.perplexity, &|it| significant_digits(it, PERPLEXITY_DIGITS)),
+                write(values.loss, &five_digits),
+                write(values.perplexity, &five_digits),
                 write(values.change, &percent),
                 write(values.bits_per_byte, &three_digits),
                 write(values.drift, &two_digits),

@@ -1,6 +1,7 @@
-//! The units of metrics, and their scales in reports: three significant digits, and one scale for a whole column.
+//! The units of metrics, and their scales in reports: three significant digits, five of a perplexity, and one scale for a whole
+//! column.
 
-use crate::text::three_digits;
+use crate::text::{five_digits, three_digits};
 
 /// The unit of a metric's numbers. Reports choose the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +121,8 @@ impl Scale {
 
     /// The number in this scale, without the symbol.
     pub fn write(self, value: f64) -> String {
-        three_digits(value / self.divisor)
+        // The perplexities of two engines often differ only in the fourth digit.
+        if self == PERPLEXITY[0] { five_digits(value) } else { three_digits(value / self.divisor) }
     }
 }
 
@@ -146,8 +148,9 @@ mod tests {
             (Unit::Bytes, 412e6),
             (Unit::Share, 0.8512),
             (Unit::Joules, 0.0213),
+            (Unit::Perplexity, 6.12345),
         ];
-        let expected = ["8.90 ms", "43.1 tok/s", "412 MB", "85.1 %", "21.3 mJ"];
+        let expected = ["8.90 ms", "43.1 tok/s", "412 MB", "85.1 %", "21.3 mJ", "6.1235 ppl"];
         assert_eq!(shown.map(|(unit, value)| unit.show(value)), expected);
     }
 
