@@ -7,6 +7,7 @@ use crate::analysis::metric::{METRICS, MetricId};
 use crate::analysis::values::Measured;
 use crate::machine::Device;
 use crate::plan::axes::Shape;
+use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Selection, Verification, Workload};
 use crate::record::{CalibratedFloor, RunRecord};
 use stats::{NoiseFloor, Ratios, levels};
@@ -60,9 +61,11 @@ pub struct KnownFloor {
     pub configuration: usize,
 }
 
-/// The plan of a calibration: every engine with its twin, for as many blocks as a noise floor needs or the user requests.
+/// The plan of a calibration: every engine with its twin, for as many blocks as a noise floor needs or the user requests. A scored
+/// text is left out, because a score has no noise.
 pub fn plan_of(selection: &Selection) -> Plan {
     let mut selection = selection.clone();
+    selection.scenarios.retain(|it| it.kind != Kind::Score);
     selection.extent.blocks.get_or_insert(CALIBRATION_BLOCKS);
     // A calibration measures noise, which does not depend on correct output.
     (selection.verifier, selection.verification) = (None, Verification::Off);

@@ -14,6 +14,7 @@ use crate::commands::noise_floors;
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
+use crate::plan::scenario::Kind;
 use crate::plan::{Order, Plan, Selection};
 use crate::record::RunRecord;
 use crate::report::Content;
@@ -34,11 +35,15 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     }
     let registry = Registry::open()?;
     let resolved = experiment::resolve(&registry, &arguments)?;
+    let selection = resolved.without_set_up()?;
+    let only_scores = selection.scenarios.iter().all(|it| it.kind == Kind::Score);
+    let no_noise = "`calibrate` measures noise, and a score has none: each configuration scores the text once\nhint: -s decode";
+    ensure!(!only_scores, Usage(no_noise.into()));
     let plan = |selection: &Selection| {
         if engines_are_named { Ok(plan_of(selection)) } else { plan_of_ready_engines(selection) }
     };
     if arguments.extent.dry_run {
-        return dry_run::show(&plan(&resolved.without_set_up()?)?, &resolved.results, &[]);
+        return dry_run::show(&plan(&selection)?, &resolved.results, &[]);
     }
     let ready = resolved.make_ready()?;
     let plan = plan(&ready.selection)?;
@@ -288,7 +293,7 @@ mod tests {
         let (names, settings) = (parsed.run.names(), parsed.run.settings());
         let sources = Sources { load_values: &mut |_| Ok(LoadValues::default()), model: &mut models::model };
         let selection = selection::resolve(&registry, &names, settings, sources).unwrap();
-        plan_of(&selection.without_set_up().unwrap())
+        Plan::new(&selection.without_set_up().unwrap())
     }
 
     #[test]

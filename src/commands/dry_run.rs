@@ -39,8 +39,11 @@ fn history(results: &Path) -> Vec<RunRecord> {
 
 fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     let times = EarlierTimes::of(history);
-    let mut lines = vec![format!("would measure, in {}:", describe_order(plan))];
-    if plan.extent.blocks.is_none() && plan.order == Order::Interleaved {
+    let mut lines = vec![match plan.has_blocks() {
+        true => format!("would measure, in {}:", describe_order(plan)),
+        false => "would measure, where each configuration scores the text once:".into(),
+    }];
+    if plan.has_blocks() && plan.extent.blocks.is_none() && plan.order == Order::Interleaved {
         let target = plan.extent.target * 100.0;
         lines
             .push(format!("(until intervals are within {target} % of their ratios, or the budget is spent)"));
@@ -74,7 +77,7 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     let mut listed = BTreeSet::new();
     let workloads = plan.cases.iter().map(|case| &case.workload);
     let distinct = workloads.filter(|workload| listed.insert(workload.label.as_str()));
-    lines.extend(distinct.map(|workload| format!("  {}", describe_requests(workload))));
+    lines.extend(distinct.map(|workload| format!("  {}", describe_requests(plan, workload))));
     let unfit = context::unfit(plan, models::context_limit).into_iter();
     lines.extend(unfit.map(|it| format!("  not measured: {} on {}: {}", it.workload, it.model, it.reason)));
     lines.push(String::new());
@@ -87,8 +90,9 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
 fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
     let ns = times.checks_ns(plan);
     let time = if ns > 0.0 { format!("; they take about {}", rounded_time(ns)) } else { String::new() };
+    let before = if plan.has_blocks() { " before the first block" } else { "" };
     (plan.verification != Verification::Off).then(|| {
-        format!("output checks before the first block: each engine scores held-out text and continues a prompt{time}")
+        format!("output checks{before}: each engine scores held-out text and continues a prompt{time}")
     })
 }
 
@@ -107,13 +111,14 @@ fn describe_order(plan: &Plan) -> String {
     }
 }
 
-fn describe_requests(workload: &Workload) -> String {
+fn describe_requests(plan: &Plan, workload: &Workload) -> String {
     let rounds = workload.rounds;
     if workload.kind == Kind::Score {
         let tokens = if let Prompt::Tokens(tokens) = workload.prompt { tokens } else { 0 };
         let windows = plural(rounds, "window");
+        let before = if plan.has_blocks() { " before the first block" } else { "" };
         return format!(
-            "{}: at most {windows} of {tokens} tokens, scored once before the first block",
+            "{}: at most {windows} of {tokens} tokens, scored once by each configuration{before}",
             workload.label
         );
     }
@@ -129,6 +134,8 @@ fn describe_requests(workload: &Workload) -> String {
 #[derive(Debug, Default)]
 struct Expected<'a> {
     checks_ns: f64,
+    /// The time of scoring texts before the first block, with the launches for it.
+    scoring_ns: f64,
     /// The time of a block with all its rounds.
     block_ns: f64,
     /// The time of a block with one round of each workload, after the shortest warm-up.
@@ -142,11 +149,19 @@ impl<'a> Expected<'a> {
         let is_measured = |it: &&Configuration| it.unavailable.is_none() && it.role != Some(Role::Verifier);
         let mut expected = Self { checks_ns: times.checks_ns(plan), ..Self::default() };
         for configuration in plan.configurations.iter().filter(is_measured) {
-            let ns_of = |extent| times.block_ns(plan, configuration, extent);
-            match ns_of(BlockExtent::Usual).zip(ns_of(BlockExtent::Shortest)) {
-                Some((ns, min_ns)) => {
+            let ns_of = |extent| match plan.has_blocks() {
+                true => times.block_ns(plan, configuration, extent),
+                false => Some(0.0),
+            };
+            let of_block = ns_of(BlockExtent::Usual).zip(ns_of(BlockExtent::Shortest));
+            // Beside blocks, an unknown time of scoring hides no estimate.
+            let scoring_ns =
+                times.scoring_ns(plan, configuration).or_else(|| plan.has_blocks().then_some(0.0));
+            match of_block.zip(scoring_ns) {
+                Some(((ns, min_ns), scoring_ns)) => {
                     expected.block_ns += ns;
                     expected.min_block_ns += min_ns;
+                    expected.scoring_ns += scoring_ns;
                 }
                 None => expected.unknown.push(&configuration.label),
             }
@@ -175,11 +190,14 @@ fn planned_blocks(plan: &Plan) -> (usize, usize) {
 fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
     let expected = Expected::of(plan, times);
     let (mut lines, (min_blocks, max_blocks)) = (Vec::new(), planned_blocks(plan));
+    let exception = if expected.unknown.is_empty() { "" } else { ", without configurations of unknown time" };
+    if !plan.has_blocks() && expected.scoring_ns > 0.0 {
+        let all = rounded_time(expected.checks_ns + expected.scoring_ns);
+        lines.push(format!("about {all}{exception}, from earlier runs on this machine"));
+    }
     if expected.block_ns > 0.0 {
         let total = |blocks: usize| rounded_time(expected.block_ns * blocks as f64);
-        let exception =
-            if expected.unknown.is_empty() { "" } else { ", without configurations of unknown time" };
-        let first = rounded_time(expected.checks_ns + expected.block_ns);
+        let first = rounded_time(expected.checks_ns + expected.scoring_ns + expected.block_ns);
         lines.push(format!(
             "about {} a block{exception}, from earlier runs on this machine; first results after about {first}",
             total(1)
@@ -231,7 +249,11 @@ enum Fit {
 }
 
 impl Budget {
+    /// `None` without a budget, or without blocks.
     fn of(plan: &Plan) -> Option<Self> {
+        if !plan.has_blocks() {
+            return None;
+        }
         let (budget, (blocks, max_blocks)) = (plan.extent.budget()?, planned_blocks(plan));
         let reserved_ns = run::for_token_check(plan, budget).as_nanos() as f64;
         let (ns, is_default) = (budget.as_nanos() as f64, plan.extent.has_default_budget);
@@ -350,11 +372,22 @@ impl EarlierTimes {
         if plan.verification == Verification::Off { 0.0 } else { checked.map(known_ns).sum() }
     }
 
+    /// The time in which a configuration scores its texts, with the launch for it; `None` where a part is not known.
+    fn scoring_ns(&self, plan: &Plan, configuration: &Configuration) -> Option<f64> {
+        let (key, index) = (key(configuration), index_of(plan, configuration)?);
+        let workloads = plan.workloads_of(index).into_iter().filter(|it| it.kind == Kind::Score);
+        let requests: Option<Vec<f64>> =
+            workloads.map(|it| self.requests.get(&(key.clone(), shape(&it))).copied()).collect();
+        let requests = requests?;
+        let launch_ns = if requests.is_empty() { 0.0 } else { *self.launches.get(&key)? };
+        Some(launch_ns + requests.iter().sum::<f64>())
+    }
+
     /// The time of a configuration's launch, warm-up and rounds in one block; `None` where a part is not known.
     fn block_ns(&self, plan: &Plan, configuration: &Configuration, extent: BlockExtent) -> Option<f64> {
         let key = key(configuration);
         let mut ns = *self.launches.get(&key)?;
-        let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
+        let index = index_of(plan, configuration)?;
         let is_of_blocks = |case: &usize| plan.cases[*case].workload.kind != Kind::Score;
         for case in plan.cases_of(index).into_iter().filter(is_of_blocks) {
             let request_ns = *self.requests.get(&(key.clone(), shape(&plan.cases[case].workload)))?;
@@ -363,6 +396,10 @@ impl EarlierTimes {
         }
         Some(ns)
     }
+}
+
+fn index_of(plan: &Plan, configuration: &Configuration) -> Option<usize> {
+    plan.configurations.iter().position(|it| it.label == configuration.label)
 }
 
 /// The number of requests of a case in one block, by the rules of a run.
@@ -518,7 +555,7 @@ mod tests {
 
     /// Blocks of 8.6 s, or 3 s with one round, after output checks of 2 s.
     const EXPECTED: Expected =
-        Expected { checks_ns: 2e9, block_ns: 8.6e9, min_block_ns: 3e9, unknown: Vec::new() };
+        Expected { checks_ns: 2e9, scoring_ns: 0.0, block_ns: 8.6e9, min_block_ns: 3e9, unknown: Vec::new() };
 
     fn budget(seconds: f64) -> Budget {
         Budget { ns: seconds * 1e9, reserved_ns: seconds * 1e8, is_default: false, blocks: 5, max_blocks: 20 }

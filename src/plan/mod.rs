@@ -389,6 +389,11 @@ impl Plan {
         self.configurations[configuration].role == Some(Role::NullEngine)
     }
 
+    /// Whether the plan measures anything in blocks. A text is scored once, before them.
+    pub fn has_blocks(&self) -> bool {
+        self.cases.iter().any(|it| it.workload.kind != Kind::Score)
+    }
+
     pub fn workloads_of(&self, configuration: usize) -> Vec<Workload> {
         let cases = self.cases.iter().filter(|case| case.configuration == configuration);
         cases.map(|case| case.workload.clone()).collect()

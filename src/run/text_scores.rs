@@ -65,8 +65,7 @@ impl TextScoring<'_, '_> {
     fn end_of_share(&self, schedule: &Schedule, configurations: usize) -> Option<Instant> {
         let now = Instant::now();
         let left = schedule.budget_ends()?.saturating_duration_since(now);
-        let has_blocks = self.plan.cases.iter().any(|it| it.workload.kind != Kind::Score);
-        let share = if has_blocks { left / 2 } else { left };
+        let share = if self.plan.has_blocks() { left / 2 } else { left };
         Some(now + share / configurations as u32)
     }
 

@@ -168,12 +168,20 @@ fn a_record_with_a_text_can_be_repeated() {
     let first = Record::only_one_in(&scratch.results());
     let record = std::fs::read_dir(scratch.results()).unwrap().flatten().next().unwrap().path();
     let again = scratch.join("again");
-    let mut command = scratch.orchestrate();
-    command.args(["run", "--like"]).arg(record).arg("--results").arg(&again);
-    finish(&mut command).exits_with(0);
+    let repeat = |results: &Path| {
+        let mut command = scratch.orchestrate();
+        command.args(["run", "--like"]).arg(&record).arg("--results").arg(results);
+        finish(&mut command).exits_with(0)
+    };
+    let outcome = repeat(&again);
     let second = Record::only_one_in(&again);
     let hash = |record: &Record| record.samples_of("one")[0]["prompt_hash"].clone();
     assert_eq!(hash(&first), hash(&second));
+    assert!(!outcome.stderr.contains("has changed"), "{}", outcome.stderr);
+    std::fs::write(scratch.join("notes.txt"), text.replace("second", "third")).unwrap();
+    let changed = repeat(&scratch.join("changed"));
+    let warning = "the text `";
+    assert!(changed.stderr.contains(warning) && changed.stderr.contains("has changed"), "{}", changed.stderr);
 }
 
 #[test]
@@ -264,4 +272,44 @@ fn a_window_without_room_for_two_tokens_is_refused_before_the_start() {
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
     outcome.assert_stderr(&["a window of 2 tokens has no room", "hint: --prompt-tokens 3"]);
     assert!(!scratch.results().exists(), "{outcome:?}");
+}
+
+/// The words of a command about a run that only scores a text.
+fn words_of(scratch: &Scratch, arguments: &[&str]) -> String {
+    let mut command = scratch.orchestrate();
+    command.args(arguments).arg("-e").arg(scratch.engine("one", "")).args(["-s", "perplexity"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    format!("{} {}", outcome.stdout, outcome.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_scenario_that_scores_a_text_once_is_described_without_blocks_and_rounds() {
+    let scratch = Scratch::new();
+    let planned = words_of(&scratch, &["run", "--dry-run"]);
+    assert!(planned.contains("each configuration scores the text once"), "{planned}");
+    words_of(&scratch, &["run"]);
+    let known = words_of(&scratch, &["run", "--dry-run"]);
+    assert!(known.contains("from earlier runs on this machine"), "{known}");
+    let explain = ["explain", "perplexity", "--results"];
+    let explained = finish(scratch.orchestrate().args(explain).arg(scratch.results())).exits_with(0).stdout;
+    assert!(explained.contains("scored the text once"), "{explained}");
+    let calibrated = words_of(&scratch, &["calibrate"]);
+    assert!(calibrated.contains("each configuration scores the text once hint: -s decode"), "{calibrated}");
+    for text in [planned, known, explained, calibrated] {
+        assert!(!text.contains(" block") && !text.contains(" round"), "{text}");
+    }
+}
+
+#[test]
+fn an_own_scenario_like_perplexity_has_the_table_of_quality() {
+    let scratch = Scratch::new();
+    let file = scratch.join("run.toml");
+    let own = "[scenarios.mine]\nlike = \"perplexity\"\niterations = 2\nprompt_tokens = 64\n";
+    std::fs::write(&file, own).unwrap();
+    let mut command = scratch.orchestrate();
+    command.arg("run").arg(file).arg("-e").arg(scratch.engine("one", "")).arg("--results");
+    let outcome = finish(command.arg(scratch.results())).exits_with(0);
+    for words in ["bits/byte", "126 tokens scored"] {
+        assert!(outcome.stdout.contains(words), "{words}: {}", outcome.stdout);
+    }
 }

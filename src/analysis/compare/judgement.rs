@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::analysis::metric;
 use crate::analysis::values::{Values, workloads as workloads_of};
-use crate::plan::scenario;
+use crate::plan::scenario::{self, Kind};
 use crate::record::{CalibratedFloor, End, RunRecord};
 use crate::text;
 use stats::{Severity, SeverityThresholds, Verdict};
@@ -211,7 +211,9 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
     let mut cases = Vec::new();
     for &(of_base, of_new) in &matching.pairs {
         let configuration = &plan.configurations[of_new];
-        for (_, workload) in shared_workloads(&base.header.plan, plan) {
+        let shared = shared_workloads(&base.header.plan, plan);
+        // A score has no noise.
+        for (_, workload) in shared.filter(|(_, it)| it.kind != Kind::Score) {
             let label = &workload.label;
             let has_floor = is_calibrated(base, of_base, label) || is_calibrated(new, of_new, label);
             // `calibrate` has no scenarios of run files.

@@ -73,7 +73,10 @@ fn extent(context: &Context, workload: &str) -> Part {
         let better = if metric.better == Better::Higher { "more" } else { "less" };
         part.say(format!("Engines are ranked by {}; {better} is better.", metric.title));
     }
-    part.say(blocks(context, workload));
+    part.say(match row.case.scores_text {
+        true => "Each configuration scored the text once, so its value has no noise and no interval.".into(),
+        false => blocks(context, workload),
+    });
     let floors = context.report.verdicts.noise.iter();
     for noise in floors {
         for (_, floor) in noise.floors.iter().filter(|(case, _)| case == workload) {

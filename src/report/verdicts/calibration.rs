@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::analysis::metric;
-use crate::plan::{Case, scenario};
+use crate::plan::Case;
+use crate::plan::scenario::{self, Kind};
 use crate::record::RunRecord;
 use crate::text::line;
 
@@ -33,6 +34,8 @@ impl Calibration {
         let mut measured_cases: BTreeSet<usize> = record.measured().map(|sample| sample.case).collect();
         // A case that fails cannot be calibrated.
         measured_cases.retain(|case| !record.has_failed(*case));
+        // A score has no noise.
+        measured_cases.retain(|case| plan.cases[*case].workload.kind != Kind::Score);
         // `calibrate` has no scenarios of run files.
         measured_cases.retain(|case| scenario::is_in_table(&plan.cases[*case].workload.scenario));
         let mut uncalibrated = Vec::new();
