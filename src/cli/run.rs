@@ -135,6 +135,8 @@ pub struct RunFile {
     pub targets: Vec<Target>,
     /// The command line replaced the engines, models or scenarios of the file, so a target may name no case.
     pub is_overridden: bool,
+    /// The record of `--like`, whose run is repeated.
+    pub like: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

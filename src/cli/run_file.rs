@@ -56,7 +56,9 @@ impl FileRunArgs {
             (None, None) => return Ok(with_file(self.run, matches)),
         };
         let in_file = |error: anyhow::Error| Usage(format!("run file `{}`: {error:#}", name.display()));
-        merged(&text, &given(matches)).map_err(|error| in_file(error).into())
+        let mut run = merged(&text, &given(matches)).map_err(in_file)?;
+        run.file.like = self.like;
+        Ok(run)
     }
 }
 
@@ -133,7 +135,7 @@ fn merged(text: &str, given: &Options) -> Result<RunArgs> {
     }
     let Only { run } = parse(&options)?;
     let is_overridden = ["engine", "model", "scenario"].iter().any(|name| given.contains_key(*name));
-    let file = RunFile { text: embedded(&options, &table), scenarios, targets, is_overridden };
+    let file = RunFile { text: embedded(&options, &table), scenarios, targets, is_overridden, like: None };
     Ok(RunArgs { file, ..run })
 }
 

@@ -31,7 +31,8 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
         let judge = JudgeArgs { force: true, ..arguments.judge };
         let (mut plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
         let left_out = check_targets(&mut plan, arguments)?.into_iter().map(left_out_target);
-        return dry_run::show(&plan, &resolved.results, &left_out.collect::<Vec<_>>());
+        let warnings: Vec<String> = changed_inputs(&plan, arguments)?.into_iter().chain(left_out).collect();
+        return dry_run::show(&plan, &resolved.results, &warnings);
     }
     if !arguments.file.targets.is_empty() {
         // Before anything is built.
@@ -43,6 +44,9 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
         ready.warn(left_out_target(number));
     }
     ready.warnings.extend(warnings);
+    for message in changed_inputs(&plan, arguments)? {
+        ready.warn(message);
+    }
     if let Some(message) = dry_run::too_short_budget(&plan, &ready.results) {
         ready.warn(message);
     }
@@ -76,6 +80,14 @@ fn check_targets(plan: &mut Plan, arguments: &RunArgs) -> Result<Vec<usize>> {
 
 fn left_out_target(number: usize) -> String {
     format!("target {number} of the run file names no case of this run, and is left out")
+}
+
+/// A warning for each file that has changed since the record of `--like`.
+fn changed_inputs(plan: &Plan, arguments: &RunArgs) -> Result<Vec<String>> {
+    let Some(path) = &arguments.file.like else { return Ok(Vec::new()) };
+    let record = record::read(path)?;
+    let changed = plan.changed_inputs(&record.header.plan).into_iter();
+    Ok(changed.map(|input| format!("{input} has changed since the record of `--like`")).collect())
 }
 
 /// The run file that a record embeds.

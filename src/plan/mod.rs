@@ -7,6 +7,7 @@ pub mod arguments;
 pub mod axes;
 pub mod context;
 pub mod dtype;
+mod inputs;
 mod memory_fit;
 mod metric_id;
 pub mod models;

@@ -81,6 +81,12 @@ fn requests_take_the_prompts_of_a_file_in_turn_and_a_record_repeats_them() {
     command.args(["run", "--like"]).arg(path).args(["--json", "-", "--results"]).arg(scratch.join("again"));
     finish(&mut command).exits_with(0);
     assert_eq!(lengths(&Record::only_one_in(&scratch.join("again"))), [short, long, again]);
+    std::fs::write(&file, "{\"prompt\": \"Hello again\"}\n").unwrap();
+    let mut command = scratch.orchestrate();
+    command.args(["run", "--dry-run", "--like"]).arg(path);
+    let planned = crate::support::without_line_breaks(&finish(&mut command).exits_with(0).stdout);
+    assert!(planned.contains("warning: the file of prompts `"), "{planned}");
+    assert!(planned.contains("has changed since the record of `--like`"), "{planned}");
 }
 
 #[test]

@@ -1,0 +1,34 @@
+//! The files that a plan reads, compared with those of an earlier plan.
+
+use std::collections::BTreeMap;
+
+use super::texts::OwnText;
+use super::{Plan, Prompt};
+
+impl Plan {
+    /// The files of both plans whose content differs: texts to score, prompts and models.
+    pub fn changed_inputs(&self, earlier: &Plan) -> Vec<String> {
+        let before = earlier.inputs();
+        let has_changed = |(input, digest): &(String, &str)| before.get(input).is_some_and(|it| it != digest);
+        self.inputs().into_iter().filter(has_changed).map(|(input, _)| input).collect()
+    }
+
+    /// The digest of each file. A model whose weights are not identified is left out.
+    fn inputs(&self) -> BTreeMap<String, &str> {
+        let texts = self.cases.iter().filter_map(|case| {
+            let file = case.workload.scored_text.as_ref()?;
+            Some((format!("the text `{}`", file.path), file.sha256.as_str()))
+        });
+        let prompts = self.cases.iter().filter_map(|case| match &case.workload.prompt {
+            Prompt::Text(OwnText::File(file)) => {
+                Some((format!("the file of prompts `{}`", file.path), file.digest.as_str()))
+            }
+            Prompt::Text(OwnText::One(_)) | Prompt::Tokens(_) => None,
+        });
+        let models = self.configurations.iter().filter_map(|it| {
+            let identity = it.model.identity.as_deref()?;
+            Some((format!("the model `{}`", it.model.path), identity))
+        });
+        texts.chain(prompts).chain(models).collect()
+    }
+}
