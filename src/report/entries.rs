@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::json::{REPORT_VERSION, json_bytes};
 use super::outputs::Output;
 use super::precision::PrecisionImpact;
+use super::precision_table::{Gain, gain};
 use super::resources::Resources;
 use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row, ScoredText};
 use super::run_report::Report;
@@ -57,7 +58,7 @@ struct Document<'a> {
     targets: &'a [TargetResult],
     outputs: &'a [Output],
     /// The impact of precision, for each configuration of an engine that was measured in several.
-    precisions: &'a [PrecisionImpact],
+    precisions: Vec<PrecisionEntry<'a>>,
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
     /// Every pair of configurations. The correction for many comparisons is stronger here, so a small difference that
@@ -181,6 +182,15 @@ struct PresetComparisonEntry<'a> {
     difference_ns: Option<f64>,
 }
 
+/// The loss and the gain of a precision against the widest one. The widest one itself has no comparisons.
+#[derive(Serialize)]
+struct PrecisionEntry<'a> {
+    #[serde(flatten)]
+    impact: &'a PrecisionImpact,
+    decode_rate: Option<ComparisonEntry<'a>>,
+    memory: Option<ComparisonEntry<'a>>,
+}
+
 /// The difference between a configuration and its twin in this run.
 #[derive(Serialize)]
 struct NoiseEntry<'a> {
@@ -243,7 +253,7 @@ fn document(report: &Report) -> Document<'_> {
         failed: &report.failed,
         targets: &report.targets,
         outputs: &report.outputs,
-        precisions: &report.precisions,
+        precisions: report.precisions.iter().map(|it| precision(report, it)).collect(),
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
@@ -308,6 +318,11 @@ fn derived<'a>(report: &Report, derived: &'a PresetEffect) -> PresetEffectEntry<
         difference_ns: pair.difference_ns(&report.rows),
     };
     PresetEffectEntry { effect: &derived.effect, comparisons: derived.pairs.iter().map(entry).collect() }
+}
+
+fn precision<'a>(report: &'a Report, impact: &'a PrecisionImpact) -> PrecisionEntry<'a> {
+    let Gain { decode_rate, memory } = gain(report, impact);
+    PrecisionEntry { impact, decode_rate: decode_rate.map(comparison), memory: memory.map(comparison) }
 }
 
 fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

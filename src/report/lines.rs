@@ -2,13 +2,15 @@
 //! unit. Failures, the overhead and the machine's limits have lines too.
 
 use super::document::{Lines, NamedField, column};
+use super::precision::PrecisionImpact;
+use super::precision_table::{Gain, gain, row_with};
 use super::resources;
 use super::rows::{Dtype, Engine, FailureSummary, MetricSummary, Row};
 use super::run_report::Report;
-use super::verdicts::evidence;
+use super::verdicts::{PairVerdict, evidence};
 
-use crate::analysis::metric::Metric;
 use crate::analysis::metric::limits::Limit;
+use crate::analysis::metric::{Metric, MetricId};
 use crate::machine::Device;
 use crate::plan::Mode;
 use crate::record::Overhead;
@@ -86,6 +88,7 @@ pub fn lines(report: &Report) -> Lines {
         }
         row.failure.iter().for_each(|it| push(failure(it)));
     }
+    lines.extend(report.precisions.iter().flat_map(|it| precision(report, it)));
     lines.extend(report.overhead.iter().flat_map(|it| overhead(report, it)));
     lines.extend(report.limits.iter().map(|it| limit(report, it)));
     let failed = report.failed.iter();
@@ -139,29 +142,58 @@ fn summary_fields(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Name
 /// difference that counts: 0.02 is 2 %.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
     let Some(reference) = row.reference.as_ref().filter(|_| row.failure.is_none()) else { return Vec::new() };
-    let pair = report.verdicts.pair(row, metric);
-    if let Some((pair, comparison)) = pair.and_then(|pair| Some((pair, pair.comparison()?))) {
-        let (low, high) = pair.bounds().unzip();
-        return vec![
-            (column!("reference"), reference.into()),
-            (column!("times_reference"), pair.ratio().into()),
-            (column!("low"), low.into()),
-            (column!("high"), high.into()),
-            (column!("evidence"), evidence(&comparison.evidence).into()),
-            (column!("verdict"), comparison.decision.verdict.map(json_name).as_deref().into()),
-            (column!("blocks"), comparison.blocks.into()),
-            (column!("threshold"), comparison.decision.thresholds.difference().exp_m1().into()),
-            (column!("stopped_by"), json_name(comparison.stopped_by).as_str().into()),
-            (column!("p"), comparison.p.paired.into()),
-            (column!("p_adjusted"), comparison.p.adjusted.into()),
-            (column!("p_welch"), comparison.p.welch.into()),
-            (column!("p_mann_whitney"), comparison.p.mann_whitney.into()),
-        ];
+    if let Some(fields) = report.verdicts.pair(row, metric).and_then(pair_fields) {
+        return fields;
     }
     if row.is_reference() && !report.is_wrong(row) {
         return vec![(column!("reference"), reference.into()), (column!("times_reference"), 1.0.into())];
     }
     Vec::new()
+}
+
+/// The fields of a comparison; `None` if it was refused.
+fn pair_fields(pair: &PairVerdict) -> Option<Vec<NamedField>> {
+    let (comparison, (low, high)) = (pair.comparison()?, pair.bounds().unzip());
+    Some(vec![
+        (column!("reference"), (&pair.against).into()),
+        (column!("times_reference"), pair.ratio().into()),
+        (column!("low"), low.into()),
+        (column!("high"), high.into()),
+        (column!("evidence"), evidence(&comparison.evidence).into()),
+        (column!("verdict"), comparison.decision.verdict.map(json_name).as_deref().into()),
+        (column!("blocks"), comparison.blocks.into()),
+        (column!("threshold"), comparison.decision.thresholds.difference().exp_m1().into()),
+        (column!("stopped_by"), json_name(comparison.stopped_by).as_str().into()),
+        (column!("p"), comparison.p.paired.into()),
+        (column!("p_adjusted"), comparison.p.adjusted.into()),
+        (column!("p_welch"), comparison.p.welch.into()),
+        (column!("p_mann_whitney"), comparison.p.mann_whitney.into()),
+    ])
+}
+
+/// The lines of a precision: its gain and its loss against the widest one of its engine, which is the reference here.
+fn precision(report: &Report, impact: &PrecisionImpact) -> Vec<Vec<NamedField>> {
+    let line = |row: &Row, metric: &str, unit: &str, n: usize, fields: Vec<NamedField>| {
+        let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
+        [named, metric_fields(&format!("precision.{metric}"), unit, n), fields].concat()
+    };
+    let Gain { decode_rate, memory } = gain(report, impact);
+    let gain = decode_rate.into_iter().chain(memory).filter_map(|pair| {
+        let row = pair.sides(&report.rows).find(|row| row.engine.label == impact.engine)?;
+        let n = row.summary(pair.metric.id).map_or(0, |it| it.n);
+        Some(line(row, pair.metric.name(), pair.metric.unit.symbol(), n, pair_fields(pair)?))
+    });
+    let scored = row_with(report, &impact.engine, MetricId::PERPLEXITY);
+    let values = [
+        ("perplexity_change", "share", impact.perplexity_change),
+        ("drift", "nats", impact.drift_from_widest),
+    ];
+    let loss = values.into_iter().filter_map(|(metric, unit, value)| {
+        let fields =
+            vec![(column!("reference"), (&impact.widest).into()), (column!("estimate"), value?.into())];
+        Some(line(scored?, metric, unit, 1, fields))
+    });
+    gain.chain(loss).collect()
 }
 
 /// The verification status of the row's engine, its deviation, the number of scored tokens, and the position of the first token

@@ -9,24 +9,47 @@ use super::quality::{percent, write};
 use super::ranking::Compared;
 use super::rows::Row;
 use super::run_report::Report;
+use super::verdicts::PairVerdict;
 use crate::analysis::agreement::two_digits;
 use crate::analysis::metric::MetricId;
 use crate::text::{five_digits, shorten};
+
+/// The comparisons of a precision with the widest one of its engine. The widest one itself has none.
+#[derive(Default)]
+pub struct Gain<'a> {
+    pub decode_rate: Option<&'a PairVerdict>,
+    /// The memory of the GPU, if the engine reports it, because the weights are there; otherwise the peak memory.
+    pub memory: Option<&'a PairVerdict>,
+}
+
+pub fn gain<'a>(report: &'a Report, impact: &PrecisionImpact) -> Gain<'a> {
+    let Some(decode) = row_with(report, &impact.engine, MetricId::DECODE_RATE) else {
+        return Gain::default();
+    };
+    let pair = |metric: MetricId| {
+        let mut pairs = report.verdicts.against_widest.iter();
+        let pair = pairs.find(|it| {
+            (&it.engine, &it.against, it.metric.id) == (&impact.engine, &impact.widest, metric)
+                && decode.case.label == it.case
+        });
+        pair.filter(|pair| !pair.has_failed(&report.rows))
+    };
+    let of_device = row_with(report, &impact.engine, MetricId::DEVICE_MEMORY);
+    let memory = of_device.map_or(MetricId::PEAK_MEMORY, |_| MetricId::DEVICE_MEMORY);
+    Gain { decode_rate: pair(MetricId::DECODE_RATE), memory: pair(memory) }
+}
+
+/// The first row of an engine that has a value of the metric.
+pub fn row_with<'a>(report: &'a Report, engine: &str, metric: MetricId) -> Option<&'a Row> {
+    let mut rows = report.rows.iter().filter(|row| row.engine.label == engine && row.failure.is_none());
+    rows.find(|row| row.summary(metric).is_some())
+}
 
 /// The table; `None` if no engine was measured in several dtypes.
 pub fn table(report: &Report, layout: Layout) -> Option<Table> {
     let layout = Layout { columns_of_varying_options: false, ..layout };
     let labels = Labels::of(report, layout);
-    let row_with = |engine: &str, metric: MetricId| {
-        let mut rows = report.rows.iter().filter(|row| row.engine.label == engine && row.failure.is_none());
-        rows.find(|row| row.summary(metric).is_some())
-    };
     let estimate = |row: Option<&Row>, metric| row.and_then(|it| it.summary(metric)).map(|it| it.estimate);
-    // The weights are in the memory of a GPU, if the engine reports that.
-    let memory_metric = |engine: &str| match row_with(engine, MetricId::DEVICE_MEMORY) {
-        Some(_) => MetricId::DEVICE_MEMORY,
-        None => MetricId::PEAK_MEMORY,
-    };
     let impacts = &report.precisions;
     let columns = vec![
         Column::named("engine"),
@@ -38,22 +61,16 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
         Column::value("change", "%"),
         Column::value("drift from\nwidest", "nats"),
     ];
-    let ratio = |impact: &PrecisionImpact, metric: MetricId| {
+    let ratio = |impact: &PrecisionImpact, pair: Option<&PairVerdict>| {
         if impact.engine == impact.widest {
             return "widest".to_string();
         }
-        let decode = row_with(&impact.engine, MetricId::DECODE_RATE);
-        let mut pairs = report.verdicts.against_widest.iter();
-        let pair = pairs.find(|it| {
-            (&it.engine, &it.against, it.metric.id) == (&impact.engine, &impact.widest, metric)
-                && decode.is_some_and(|row| row.case.label == it.case)
-        });
-        let pair = pair.filter(|pair| !pair.has_failed(&report.rows));
         pair.map_or_else(|| "n/a".into(), |pair| comparison(&Compared::as_stored(pair), None, true))
     };
     let line = |impact: &PrecisionImpact| {
-        let decode = row_with(&impact.engine, MetricId::DECODE_RATE);
-        let scored = row_with(&impact.engine, MetricId::PERPLEXITY);
+        let decode = row_with(report, &impact.engine, MetricId::DECODE_RATE);
+        let scored = row_with(report, &impact.engine, MetricId::PERPLEXITY);
+        let gain = gain(report, impact);
         let engine = decode.or(scored).map(|row| &row.engine);
         let dtype =
             engine.and_then(|it| it.dtype.as_ref()).map(|it| shorten(&it.to_string(), layout.max_word));
@@ -62,8 +79,8 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
             labels.short(&impact.engine),
             dtype.unwrap_or_default(),
             output.map_or("n/a", |it| it.agreement.status.name()).to_string(),
-            ratio(impact, MetricId::DECODE_RATE),
-            ratio(impact, memory_metric(&impact.engine)),
+            ratio(impact, gain.decode_rate),
+            ratio(impact, gain.memory),
             write(estimate(scored, MetricId::PERPLEXITY), &five_digits),
             write(impact.perplexity_change.map(|it| 100.0 * it), &percent),
             write(impact.drift_from_widest, &two_digits),

@@ -1,7 +1,10 @@
 //! The suite `quantization`: every precision of an engine against its own widest one.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
+use crate::support::record::files;
 use crate::support::run::{Verifier, run_selected};
 use crate::support::{Scratch, finish};
 
@@ -26,6 +29,50 @@ fn each_precision_is_compared_with_the_widest_one_of_its_engine() {
         (drift("one bf16") - 0.01).abs() < 0.002 && (drift("one q8_0") - 0.03).abs() < 0.006,
         "{impacts:?}"
     );
+    // The gain is beside the loss, and the widest precision has none.
+    let gain = |engine: &str, name: &str| &of(engine)[name];
+    for (name, metric) in [("decode_rate", "decode_rate"), ("memory", "peak_memory")] {
+        let pair = gain("one q8_0", name);
+        assert_eq!((&pair["metric"], &pair["against"]), (&metric.into(), &"one f32".into()), "{pair}");
+        assert!(pair["ratio"].as_f64().is_some_and(|it| it > 0.0), "{pair}");
+        assert!(gain("one f32", name).is_null(), "{impacts:?}");
+    }
+}
+
+/// The record of a run in three precisions, and the folder that has it.
+fn recorded() -> (Scratch, PathBuf) {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", ROUNDING)).args(DTYPES).args(["--blocks", "1"]);
+    finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    let record = files(&scratch.results()).remove(0);
+    (scratch, record)
+}
+
+#[test]
+fn the_gain_and_the_loss_of_a_precision_are_lines_of_csv() {
+    let (scratch, record) = recorded();
+    let report = ["report", "--precision", "--format", "csv"];
+    let csv = finish(scratch.orchestrate().args(report).arg(record)).exits_with(0).stdout;
+    let head: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let field = |line: &str, name: &str| {
+        line.split(',').nth(head.iter().position(|it| *it == name).unwrap()).unwrap().to_string()
+    };
+    let line = |engine: &str, metric: &str| {
+        let mut lines = csv.lines();
+        lines.find(|it| field(it, "engine") == engine && field(it, "metric") == metric)
+    };
+    for (metric, value) in [
+        ("precision.decode_rate", "times_reference"),
+        ("precision.peak_memory", "times_reference"),
+        ("precision.perplexity_change", "estimate"),
+        ("precision.drift", "estimate"),
+    ] {
+        let of_eight_bits = line("one q8_0", metric).unwrap_or_else(|| panic!("{metric}: {csv}"));
+        assert_eq!(field(of_eight_bits, "reference"), "one f32", "{of_eight_bits}");
+        assert!(field(of_eight_bits, value).parse::<f64>().is_ok(), "{value}: {of_eight_bits}");
+    }
+    assert!(line("one f32", "precision.decode_rate").is_none(), "{csv}");
 }
 
 #[test]
