@@ -9,7 +9,7 @@ use super::scenario::{Kind, Scenario};
 use super::texts::{Length, OwnText, TextFile};
 use super::{
     Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, dtype, engine_name,
-    name_in_dtype, unique_label,
+    name_in_dtype, options_beside_precision, unique_label,
 };
 use crate::engines::load_values::LoadValue;
 use crate::engines::manifest::QUANTIZE_OPTION;
@@ -75,14 +75,20 @@ impl Selection {
         self.labels().iter().any(|label| label == name) || self.combinations().iter().any(is_in_dtype)
     }
 
-    /// The name of the widest precision of an engine, on every model and device. Of equal widths, the first row counts.
+    /// The name of the widest precision of an engine, on every model and device. A row that differs from all others in more than the
+    /// precision counts only if all rows do. Of equal widths, the first row counts.
     pub(super) fn widest_precision(&self, engine: &str) -> Option<String> {
         let mut rows = self.combinations();
         rows.retain(|row| {
             let values = self.load_values(row.device, row.dtype);
             row.candidate.engine == engine && row.candidate.unsupported(values).is_none()
         });
-        let widest = rows.iter().rev().max_by_key(|row| row.width())?;
+        let options = |row: &Row| options_beside_precision(&row.candidate.options);
+        let has_others = |row: &Row| {
+            let is_other = |it: &&Row| (it.name(), it.dtype()) != (row.name(), row.dtype());
+            rows.iter().filter(is_other).any(|it| options(it) == options(row))
+        };
+        let widest = rows.iter().rev().max_by_key(|row| (has_others(row), row.width()))?;
         let mut namesakes = rows.iter().filter(|row| row.name() == widest.name());
         let has_one_dtype = namesakes.all(|row| row.dtype() == widest.dtype());
         widest.name_in_dtype().filter(|_| !has_one_dtype).or_else(|| Some(widest.name()))

@@ -260,6 +260,10 @@ fn the_widest_precision_is_the_reference_of_each_model_and_number_of_threads() {
         ..selection.candidates[0].clone()
     };
     let candidates = vec![candidate("packed", "bf16z"), candidate("exact", "f32")];
-    let presets = Selection { candidates, dtypes: vec![None], ..selection.clone() };
+    let mut presets = Selection { candidates, dtypes: vec![None], ..selection.clone() };
     assert_eq!(presets.widest_precision("a").unwrap(), "a:exact");
+    // Nothing differs from the preset `exact` only in the precision, now that it has an option.
+    presets.candidates.push(candidate("half", "bf16"));
+    presets.candidates[1].options.insert("pin".into(), false.into());
+    assert_eq!(presets.widest_precision("a").unwrap(), "a:half");
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::run_data::RunData;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::{change_of_perplexity, drift_from};
-use crate::plan::dtype;
 use crate::plan::scenario::Kind;
+use crate::plan::{dtype, options_beside_precision};
 use crate::record::TextScores;
 
 /// A configuration and the widest precision of its engine. JSON has these names: add, never rename.
@@ -26,8 +26,8 @@ pub struct PrecisionImpact {
     pub against: usize,
 }
 
-/// The measured configurations of each engine that has several dtypes. Those of one engine have the same program, model, device
-/// and threads. Wrong and contradicted ones are left out.
+/// The measured configurations of each engine that has several dtypes. Those of one engine have the same program, model,
+/// device, threads and options, so they differ only in the precision. Wrong and contradicted ones are left out.
 pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<PrecisionImpact> {
     let plan = data.plan;
     let is_trusted = |it: usize| {
@@ -39,7 +39,8 @@ pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<Precisio
     let alike = |a: usize, b: usize| {
         let key = |at: usize| {
             let it = &plan.configurations[at];
-            (&it.engine, &it.command, &it.model.path, &it.device, it.threads)
+            let options = options_beside_precision(&it.options);
+            (&it.engine, &it.command, &it.model.path, &it.device, it.threads, options)
         };
         key(a) == key(b)
     };

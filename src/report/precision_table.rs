@@ -1,6 +1,8 @@
 //! The table of precisions: for each engine that was measured in several, the gain (speed, memory) and the loss (perplexity, drift)
 //! of each one against the widest.
 
+use std::collections::BTreeSet;
+
 use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;
 use super::overview::comparison;
@@ -86,11 +88,29 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
             write(impact.drift_from_widest, &two_digits),
         ])
     };
-    let notes = vec![
+    let mut notes = vec![
         "speed, memory used, change of the perplexity and drift: against the widest precision of the same engine; the brackets are \
          the 95 % interval; `?`: no verdict, because there are fewer than five blocks"
             .to_string(),
     ];
+    let left_out = left_out(report);
+    if !left_out.is_empty() {
+        let labels: Vec<String> = left_out.iter().map(|it| labels.short(it)).collect();
+        notes.push(format!(
+            "not in this table: {}; the output is wrong, a claim is contradicted, or more than the precision differs",
+            labels.join(", ")
+        ));
+    }
     let lines: Vec<Line> = impacts.iter().map(line).collect();
     (!lines.is_empty()).then(|| Table { columns, lines, notes, gap: layout.gap, ..Table::default() })
+}
+
+/// The other measured rows of the engines in the table.
+fn left_out(report: &Report) -> BTreeSet<&str> {
+    let is_listed = |row: &Row| report.precisions.iter().any(|it| it.engine == row.engine.label);
+    let engines: BTreeSet<&str> =
+        report.rows.iter().filter(|row| is_listed(row)).map(|row| row.engine.engine.as_str()).collect();
+    let rows = report.rows.iter().filter(|row| row.failure.is_none() && !is_listed(row));
+    let of_engines = rows.filter(|row| engines.contains(row.engine.engine.as_str()));
+    of_engines.map(|row| row.engine.label.as_str()).collect()
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::record::files;
 use crate::support::run::{Verifier, run_selected};
-use crate::support::{Scratch, finish};
+use crate::support::{Scratch, finish, without_line_breaks};
 
 /// An engine whose log-probabilities have errors in narrow dtypes.
 const ROUNDING: &str =
@@ -73,6 +73,28 @@ fn the_gain_and_the_loss_of_a_precision_are_lines_of_csv() {
         assert!(field(of_eight_bits, value).parse::<f64>().is_ok(), "{value}: {of_eight_bits}");
     }
     assert!(line("one f32", "precision.decode_rate").is_none(), "{csv}");
+}
+
+#[test]
+fn a_row_that_differs_in_more_than_the_precision_is_not_in_the_table() {
+    let (scratch, record) = recorded();
+    let text = std::fs::read_to_string(&record).unwrap();
+    let (header, rest) = text.split_once('\n').unwrap();
+    let mut header: Value = serde_json::from_str(header).unwrap();
+    let rows = header["plan"]["configurations"].as_array_mut().unwrap();
+    rows.iter_mut().find(|it| it["label"] == "one q8_0").unwrap()["options"] = json!({ "pin": false });
+    // An option that quantizes is a precision.
+    rows.iter_mut().find(|it| it["label"] == "one bf16").unwrap()["options"] = json!({ "quantize": "int8" });
+    std::fs::write(&record, format!("{header}\n{rest}")).unwrap();
+    let report = |arguments: &[&str]| {
+        finish(scratch.orchestrate().arg("report").args(arguments).arg(&record)).exits_with(0)
+    };
+    let json = report(&["--format", "json"]).json();
+    let compared: Vec<&Value> =
+        json["precisions"].as_array().unwrap().iter().map(|it| &it["engine"]).collect();
+    assert_eq!(compared, ["one f32", "one bf16"]);
+    let shown = without_line_breaks(&report(&["--precision"]).stdout);
+    assert!(shown.contains("not in this table: one q8_0;"), "{shown}");
 }
 
 #[test]
