@@ -16,7 +16,7 @@ impl Loss {
             loss.nats -= logprob.filter(|it| it.is_finite())?;
             loss.tokens += 1;
         }
-        (loss.tokens > 0).then_some(loss)
+        (loss.tokens > 0 && loss.nats.is_finite()).then_some(loss)
     }
 
     pub fn tokens(self) -> usize {
@@ -28,9 +28,9 @@ impl Loss {
         self.nats / self.tokens as f64
     }
 
-    /// The exponential of the mean over tokens.
-    pub fn perplexity(self) -> f64 {
-        self.mean().exp()
+    /// The exponential of the mean over tokens. `None` if that is too large for a number.
+    pub fn perplexity(self) -> Option<f64> {
+        Some(self.mean().exp()).filter(|it| it.is_finite())
     }
 
     /// The bits of all tokens together, divided by the bytes of their text.
@@ -41,7 +41,7 @@ impl Loss {
 }
 
 /// The root mean square of the differences between two lists of log-probabilities of the same tokens. `None` if they have
-/// different lengths or no token, or if only one side finds a token impossible.
+/// different lengths or no token, if only one side finds a token impossible, or if the result is too large for a number.
 pub fn drift<'a>(
     one: impl IntoIterator<Item = &'a Option<f64>>,
     other: impl IntoIterator<Item = &'a Option<f64>>,
@@ -50,7 +50,10 @@ pub fn drift<'a>(
     let (mut squares, mut tokens) = (0.0, 0_u32);
     loop {
         let difference = match (one.next(), other.next()) {
-            (None, None) => return (tokens > 0).then(|| (squares / f64::from(tokens)).sqrt()),
+            (None, None) => {
+                let drift = (tokens > 0).then(|| (squares / f64::from(tokens)).sqrt());
+                return drift.filter(|it| it.is_finite());
+            }
             (Some(Some(a)), Some(Some(b))) => a - b,
             (Some(None), Some(None)) => 0.0,
             _ => return None,
@@ -71,7 +74,7 @@ mod tests {
         let loss = Loss::of(windows.iter().map(Vec::as_slice)).unwrap();
         let expected = (2.0 * 8.0_f64.ln() + 2.0_f64.ln()) / 3.0;
         assert!((loss.mean() - expected).abs() < 1e-12);
-        assert!((loss.perplexity() - expected.exp()).abs() < 1e-12);
+        assert!((loss.perplexity().unwrap() - expected.exp()).abs() < 1e-12);
         // Seven bits in fourteen bytes.
         assert!((loss.bits_per_byte(14).unwrap() - 0.5).abs() < 1e-12);
         assert_eq!((loss.tokens(), loss.bits_per_byte(0)), (3, None));
@@ -81,6 +84,9 @@ mod tests {
     fn an_impossible_token_leaves_no_loss_and_no_tokens_leave_none() {
         assert_eq!(Loss::of([&[Some(-1.0), None][..]]), None);
         assert_eq!(Loss::of([&[][..]]), None);
+        assert_eq!(Loss::of([&[Some(-1000.0)][..]]).unwrap().perplexity(), None, "too large for a number");
+        assert_eq!(Loss::of([&[Some(f64::MIN); 2][..]]), None);
+        assert_eq!(drift(&[Some(f64::MIN)], &[Some(-1.0)]), None);
     }
 
     #[test]

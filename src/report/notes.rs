@@ -27,6 +27,10 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
         (without_row(data), "twins or null engines that failed"),
         (outputs::notes(outputs), "engines whose output drifts or is unverified"),
         (without_ratio(verdicts), "comparisons without a ratio"),
+        (
+            outputs::without_perplexity(rows.iter().map(|(_, row)| row), outputs),
+            "engines without a perplexity",
+        ),
         (stability::drifts(data, rows, &drifting), "rows that become slower or faster"),
         (spreads(data, rows, &drifting), "rows whose launches differ"),
         (stability::slow_firsts(data, rows), "rows whose first request is slow"),

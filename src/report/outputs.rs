@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::rows::{Row, group_by_key};
+use super::rows::{Row, ScoredText, group_by_key};
 use super::run_data::RunData;
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Prediction, Status, no_checks};
-use crate::text::line;
+use crate::analysis::metric::MetricId;
+use crate::text::{line, with_commas};
 
 pub const TITLE: &str = "output";
 /// The most reasons in one line; JSON has all.
@@ -20,8 +21,10 @@ pub struct Output {
     pub engine: String,
     #[serde(flatten)]
     pub agreement: Agreement,
-    /// The prediction of the held-out text, if the engine scored it.
+    /// The prediction of the held-out text, if the engine scored it and found no token impossible.
     pub prediction: Option<Prediction>,
+    /// Whether the engine gave a token of the held-out text the probability 0. Then the text has no loss.
+    pub finds_a_token_impossible: bool,
 }
 
 /// The verification status of each measured configuration that has a row. Empty if the run had no output checks.
@@ -34,8 +37,42 @@ pub fn outputs(data: &RunData) -> Vec<Output> {
         engine: data.engines[index].label.clone(),
         agreement: data.agreements[index].clone(),
         prediction: Prediction::of(data.record, index),
+        finds_a_token_impossible: finds_a_token_impossible(data, index),
     })
     .collect()
+}
+
+/// Whether a configuration gave a token of the held-out text the probability 0.
+fn finds_a_token_impossible(data: &RunData, configuration: usize) -> bool {
+    let mut windows = data.record.scored.iter().filter(|it| it.configuration == configuration);
+    windows.any(|it| it.logprobs.iter().any(Option::is_none))
+}
+
+/// The reason for each perplexity that is not available: of the scored texts if the run has some, or else of the output checks.
+pub fn without_perplexity<'a>(rows: impl IntoIterator<Item = &'a Row>, outputs: &[Output]) -> Vec<String> {
+    let why = |subject: String, impossible: Option<String>| match impossible {
+        None => format!("{subject}: no perplexity, because it is larger than any number of 64 bits"),
+        Some(tokens) => format!("{subject}: no perplexity, because it finds {tokens} impossible"),
+    };
+    let scored: Vec<(&Row, ScoredText)> =
+        rows.into_iter().filter_map(|row| Some((row, row.scored_text?))).collect();
+    if scored.is_empty() {
+        let lacks = |it: &Output| it.prediction.is_some_and(|prediction| prediction.perplexity.is_none());
+        let lacking = outputs.iter().filter(|it| it.finds_a_token_impossible || lacks(it));
+        let reason = |it: &Output| {
+            let impossible = it.finds_a_token_impossible.then(|| "a token of the held-out text".to_string());
+            why(format!("`{}`", it.engine), impossible)
+        };
+        return lacking.map(reason).collect();
+    }
+    let lacks = |row: &Row| row.failure.is_none() && row.summary(MetricId::PERPLEXITY).is_none();
+    let reason = |(row, text): (&Row, ScoredText)| {
+        let tokens =
+            || format!("{} of {} tokens", with_commas(text.impossible_tokens), with_commas(text.tokens));
+        let impossible = (text.impossible_tokens > 0).then(tokens);
+        why(format!("`{}` `{}`", row.engine.label, row.case.label), impossible)
+    };
+    scored.into_iter().filter(|(row, _)| lacks(row)).map(reason).collect()
 }
 
 impl Output {

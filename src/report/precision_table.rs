@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;
+use super::outputs::without_perplexity;
 use super::overview::comparison;
 use super::precision::PrecisionImpact;
 use super::quality::{percent, write};
@@ -93,6 +94,7 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
          the 95 % interval; `?`: no verdict, because there are fewer than five blocks"
             .to_string(),
     ];
+    notes.extend(without_perplexity(&report.rows, &report.outputs));
     let left_out = left_out(report);
     if !left_out.is_empty() {
         let labels: Vec<String> = left_out.iter().map(|it| labels.short(it)).collect();

@@ -3,7 +3,7 @@
 
 use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;
-use super::outputs::Output;
+use super::outputs::{Output, without_perplexity};
 use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::agreement::two_digits;
@@ -45,11 +45,12 @@ impl Values {
     fn of_output_check(output: &Output) -> Self {
         let drift = output.agreement.scores.as_ref().map(|it| it.rms);
         let Some(prediction) = output.prediction else { return Self { drift, ..Self::default() } };
-        let change = prediction.verifier_perplexity.map(|it| 100.0 * (prediction.perplexity / it - 1.0));
+        let change =
+            prediction.perplexity.zip(prediction.verifier_perplexity).map(|(own, other)| own / other - 1.0);
         Self {
             loss: Some(prediction.loss),
-            perplexity: Some(prediction.perplexity),
-            change,
+            perplexity: prediction.perplexity,
+            change: change.filter(|it| it.is_finite()).map(|it| 100.0 * it),
             bits_per_byte: prediction.bits_per_byte,
             drift,
         }
@@ -128,10 +129,11 @@ impl<'a> QualityTable<'a> {
         };
         let of_check = || "of held-out text, in windows that do not overlap".to_string();
         let text = scored_rows().next().map_or_else(of_check, describe_text);
-        let notes = vec![format!(
+        let mut notes = vec![format!(
             "perplexity: {text}; vs f32: its change against the verifier; drift: the difference of log-probabilities from the \
              verifier's (root mean square)"
         )];
+        notes.extend(without_perplexity(&self.report.rows, &self.report.outputs));
         let lines = self.rows.iter().map(line).collect();
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
     }

@@ -47,6 +47,8 @@ pub struct Row {
 pub struct ScoredText {
     pub windows: usize,
     pub tokens: usize,
+    /// The tokens to which the engine gave the probability 0. With one of them, the text has no loss.
+    pub impossible_tokens: usize,
     pub bytes: u64,
     /// The bytes after the last window.
     pub left_out_bytes: u64,
@@ -57,6 +59,7 @@ impl From<&TextScores> for ScoredText {
         Self {
             windows: scores.windows.len(),
             tokens: scores.logprobs().count(),
+            impossible_tokens: scores.logprobs().filter(|it| it.is_none()).count(),
             bytes: scores.text_bytes(),
             left_out_bytes: scores.left_out_bytes,
         }

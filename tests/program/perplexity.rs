@@ -313,3 +313,31 @@ fn an_own_scenario_like_perplexity_has_the_table_of_quality() {
         assert!(outcome.stdout.contains(words), "{words}: {}", outcome.stdout);
     }
 }
+
+#[test]
+fn a_token_that_an_engine_finds_impossible_leaves_no_perplexity_and_a_reason() {
+    let engines = [("sure", "--fault impossible_tokens"), ("plain", "")];
+    let run = run_selected(&engines, Verifier::Engine(""), &[PERPLEXITY, &["--quality"]].concat());
+    let (case, metrics) = (run.case_of("sure"), run.case_of("sure")["metrics"].as_array().unwrap());
+    let has = |name: &str| metrics.iter().any(|it| it["metric"] == name);
+    assert!(!["loss", "perplexity", "perplexity_change", "bits_per_byte", "drift"].into_iter().any(has));
+    assert_eq!(case["scored_text"]["impossible_tokens"], WINDOWS, "{case}");
+    let expected = "`sure` `perplexity`: no perplexity, because it finds 16 of 8,176 tokens impossible";
+    let has_reason = |notes: &Value| notes.as_array().unwrap().iter().any(|it| it == expected);
+    assert!(has_reason(&run.report["notes"]), "{}", run.report["notes"]);
+}
+
+#[test]
+fn a_perplexity_that_is_too_large_for_a_number_is_not_available_and_has_a_reason() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("lost", "--score-offset -1000")).args(["-s", "perplexity"]);
+    let outcome = finish(command.arg("--results").arg(scratch.results()));
+    let shown = crate::support::without_line_breaks(&outcome.stdout);
+    let reason = "`lost` `perplexity`: no perplexity, because it is larger than any number of 64 bits";
+    assert!(shown.contains(reason) && shown.contains("n/a"), "{}", outcome.stdout);
+    let mut report = scratch.orchestrate();
+    let json = finish(report.args(["report", "--format", "json", "--results"]).arg(scratch.results())).json();
+    let metrics = json["cases"][0]["metrics"].as_array().unwrap();
+    assert!(metrics.iter().all(|it| it["estimate"].is_f64()), "{metrics:?}");
+}

@@ -12,7 +12,8 @@ use crate::record::RunRecord;
 pub struct Prediction {
     /// The mean loss of a token, in nats.
     pub loss: f64,
-    pub perplexity: f64,
+    /// `None` if it is too large for a number.
+    pub perplexity: Option<f64>,
     /// `None` if the record lacks the lengths of the texts.
     pub bits_per_byte: Option<f64>,
     /// The number of predicted tokens.
@@ -50,7 +51,7 @@ impl Prediction {
             perplexity: loss.perplexity(),
             bits_per_byte: bytes.and_then(|bytes| loss.bits_per_byte(bytes)),
             tokens: loss.tokens(),
-            verifier_perplexity: of_verifier.and_then(Loss::of).map(Loss::perplexity),
+            verifier_perplexity: of_verifier.and_then(Loss::of).and_then(Loss::perplexity),
         })
     }
 }
@@ -69,7 +70,7 @@ mod tests {
         let windows = record.held_out[0].sequences.clone();
         record.held_out[0].text_bytes = windows.iter().map(|ids| 3 * (ids.len() as u64 - 1)).collect();
         let found = Prediction::of(&record, specimen::ENGINE).unwrap();
-        assert!((found.perplexity - 8.0).abs() < 1e-9, "{found:?}");
+        assert!((found.perplexity.unwrap() - 8.0).abs() < 1e-9, "{found:?}");
         // Three bits for each token of three bytes.
         assert!((found.bits_per_byte.unwrap() - 1.0).abs() < 1e-9, "{found:?}");
         assert!(found.verifier_perplexity.is_some());

@@ -18,7 +18,7 @@ pub fn mean_loss(observed: &Observation) -> Vec<f64> {
 }
 
 pub fn perplexity(observed: &Observation) -> Vec<f64> {
-    scored(observed).map(Loss::perplexity).into_iter().collect()
+    scored(observed).and_then(Loss::perplexity).into_iter().collect()
 }
 
 pub fn bits_per_byte(observed: &Observation) -> Vec<f64> {
@@ -40,7 +40,8 @@ pub fn drift(observed: &Observation) -> Vec<f64> {
 pub fn change_of_perplexity(scores: &TextScores, others: &TextScores) -> Option<f64> {
     let (own, other) = (loss_of(scores)?, loss_of(others)?);
     // A difference of means is exact where both perplexities overflow.
-    (own.tokens() == other.tokens()).then(|| (own.mean() - other.mean()).exp_m1())
+    let change = (own.tokens() == other.tokens()).then(|| (own.mean() - other.mean()).exp_m1());
+    change.filter(|it| it.is_finite())
 }
 
 /// The root mean square of the differences between the log-probabilities of the same text, in nats.

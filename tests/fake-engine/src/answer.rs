@@ -223,6 +223,10 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     if has(script, "wrong_scores") {
         logprobs.pop();
     }
+    // In JSON this is null.
+    if let Some(last) = logprobs.last_mut().filter(|_| has(script, "impossible_tokens")) {
+        *last = f64::NEG_INFINITY;
+    }
     logprobs
 }
 

@@ -66,6 +66,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("negative_end_ns", "`end_ns` is -1"),
     ("missing_end_ns", "there is no `end_ns`"),
     ("wrong_scores", "gives one log-probability too few for each sequence"),
+    ("impossible_tokens", "gives the last token of each sequence the probability 0"),
     ("no_id", "answers without an id"),
     ("too_many_tokens", "gives one token more than requested"),
     ("extra_time", "gives the time of the last token twice"),
