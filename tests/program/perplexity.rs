@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::record::Record;
+use crate::support::record::{Record, files};
 use crate::support::run::{Run, Verifier, run_selected};
-use crate::support::{Scratch, finish};
+use crate::support::{Outcome, Scratch, finish};
 
 const PERPLEXITY: &[&str] = &["-s", "perplexity", "--json", "-"];
 /// The windows of the scenario, and the tokens of each one after BOS.
@@ -33,13 +33,13 @@ fn logprobs(windows: &[Value]) -> Vec<f64> {
 }
 
 /// Writes a text, and runs one engine on it.
-fn run_on(scratch: &Scratch, text: &[u8], options: &[&str]) -> crate::support::Outcome {
+fn run_on(scratch: &Scratch, text: &[u8], options: &[&str]) -> Outcome {
     let path = scratch.join("notes.txt");
     std::fs::write(&path, text).unwrap();
     run_with_text(scratch, &path, options)
 }
 
-fn run_with_text(scratch: &Scratch, path: &Path, options: &[&str]) -> crate::support::Outcome {
+fn run_with_text(scratch: &Scratch, path: &Path, options: &[&str]) -> Outcome {
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("one", "")).arg("--text").arg(path).args(options);
     finish(command.arg("--results").arg(scratch.results()))
@@ -244,24 +244,43 @@ fn a_window_longer_than_the_models_context_becomes_the_longest_that_fits() {
 }
 
 #[test]
-fn a_comparison_of_two_records_leaves_out_scores_because_they_have_no_interval() {
+fn a_comparison_of_two_records_judges_the_perplexity_of_the_same_text_exactly() {
     let scratch = Scratch::new();
-    let record = |name: &str| {
+    let record = |name: &str, offset: &str| {
+        let engine = scratch.engine("one", &format!("--score-offset {offset}"));
         let mut command = scratch.orchestrate();
-        command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "decode,perplexity", "--depth", "0"]);
+        command.arg("-e").arg(engine).args(["-s", "decode,perplexity", "--depth", "0"]);
         command.args(["--blocks", "1", "--iterations", "3", "--warmup", "0", "--results"]);
         finish(command.arg(scratch.join(name))).exits_with(0);
-        let mut files = std::fs::read_dir(scratch.join(name)).unwrap();
-        files
-            .find_map(|it| Some(it.ok()?.path()).filter(|it| it.extension().is_some_and(|it| it == "jsonl")))
-            .unwrap()
+        files(&scratch.join(name)).remove(0)
     };
-    let (base, new) = (record("base"), record("new"));
-    let mut command = scratch.orchestrate();
-    let compared = finish(command.arg("compare").arg(base).arg(new).args(["--format", "json"])).json();
-    let changes = compared["changes"].as_array().unwrap();
-    let names: Vec<&str> = changes.iter().map(|it| it["case"].as_str().unwrap_or_default()).collect();
-    assert!(names.contains(&"decode") && !names.contains(&"perplexity"), "{compared}");
+    let base = record("base", "0.0");
+    let compared = |new: &Path, fail_on: &str| {
+        let mut command = scratch.orchestrate();
+        command.arg("compare").arg(&base).arg(new).args(["--format", "json", "--fail-on", fail_on]);
+        finish(&mut command)
+    };
+    let change = |outcome: &Outcome| {
+        let changes = outcome.json()["changes"].as_array().unwrap().clone();
+        let perplexity: Vec<Value> = changes.into_iter().filter(|it| it["case"] == "perplexity").collect();
+        let [only] = &perplexity[..] else { panic!("{perplexity:?}") };
+        assert_eq!((&only["metric"], &only["gating"]), (&"perplexity".into(), &true.into()), "{only}");
+        only.clone()
+    };
+    let same = change(&compared(&record("same", "0.0"), "critical"));
+    assert_eq!((&same["verdict"], &same["severity"]), (&"same".into(), &"informative".into()), "{same}");
+    let tiny = change(&compared(&record("tiny", "-0.0005"), "critical"));
+    assert_eq!(tiny["verdict"], "same", "{tiny}");
+    let better = change(&compared(&record("better", "0.004"), "critical"));
+    assert_eq!((&better["verdict"], &better["severity"]), (&"better".into(), &"informative".into()));
+    // A regression of 0.5 % is a warning, and one of 3 % is critical.
+    let worse = record("worse", "-0.005");
+    let warned = compared(&worse, "warning").exits_with(1);
+    let worse = change(&warned);
+    assert_eq!((&worse["verdict"], &worse["severity"]), (&"worse".into(), &"warning".into()), "{worse}");
+    assert_eq!(worse["sentence"], "`one`, perplexity: 0.50 % higher than before");
+    let broken = compared(&record("broken", "-0.03"), "critical").exits_with(1);
+    assert_eq!(change(&broken)["severity"], "critical");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::comparable::{Difference, Incomparable, differences, shared_workloads}
 use super::matching::{Matching, differing_settings, matching};
 use super::within::{compare_within, rerun_pairs};
 
-pub use changes::{Change, Mean, Outcome};
+pub use changes::{Change, Mean, Outcome, PerplexityChange};
 
 /// All changes from a base to a new record, with notes. Every text is one line without control characters.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ impl Judgement {
 /// The result of a comparison, as a word for machine-readable reports.
 pub fn verdict_name(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Compared(found, _) => match found.decision.verdict {
+        Outcome::Compared(..) | Outcome::Exact(_) => match outcome.verdict() {
             Some(Verdict::Faster) => "better",
             Some(Verdict::Slower) => "worse",
             Some(Verdict::Same) => "same",

@@ -1,7 +1,7 @@
 //! Writes a comparison as a sentence: the engine, the verb, the change, the other side and the interval.
 
 use super::within::Compared;
-use crate::analysis::metric::{self, Metric, Wording};
+use crate::analysis::metric::{self, Metric, Unit, Wording};
 use crate::analysis::values::workloads;
 use crate::plan::{Order, Plan};
 use crate::text;
@@ -122,6 +122,10 @@ impl Sentence {
         let workload = self.in_parentheses();
         match self.metric.wording {
             Wording::Speed(verb) => format!("{} {verb}{workload}", self.subject),
+            // Nothing needs a perplexity.
+            Wording::Amount(value) if self.metric.unit == Unit::Perplexity => {
+                format!("{}, {value}{workload}", self.subject)
+            }
             Wording::Amount(resource) => format!("{}, {resource} needed{workload}", self.subject),
         }
     }

@@ -111,17 +111,17 @@ fn sentences_with_failures_once(judgement: &Judgement) -> Vec<String> {
 fn urgency(change: &Change) -> u8 {
     match &change.outcome {
         Outcome::FailsNow(_) => 0,
-        Outcome::Compared(..) if is(change, Verdict::Slower) => 1,
+        Outcome::Compared(..) | Outcome::Exact(_) if is(change, Verdict::Slower) => 1,
         Outcome::NotCompared(_) | Outcome::FailedInBoth(_) => 2,
         Outcome::FailedBefore(_) => 4,
-        Outcome::Compared(..) if is(change, Verdict::Faster) => 4,
-        Outcome::Compared(..) if is(change, Verdict::Same) => 5,
-        Outcome::Compared(..) => 3,
+        Outcome::Compared(..) | Outcome::Exact(_) if is(change, Verdict::Faster) => 4,
+        Outcome::Compared(..) | Outcome::Exact(_) if is(change, Verdict::Same) => 5,
+        Outcome::Compared(..) | Outcome::Exact(_) => 3,
     }
 }
 
 fn is(change: &Change, verdict: Verdict) -> bool {
-    change.comparison().is_some_and(|found| found.decision.verdict == Some(verdict))
+    change.verdict() == Some(verdict)
 }
 
 /// A table for each configuration, with its name where there are several.
@@ -165,6 +165,7 @@ fn cells(change: &Change) -> Vec<String> {
 fn outcome_text(change: &Change) -> String {
     let text = match &change.outcome {
         Outcome::Compared(_, words) => words.to_string(),
+        Outcome::Exact(change) => change.to_string(),
         Outcome::FailsNow(_) => "fails now".into(),
         Outcome::FailedBefore(_) => "failed before".into(),
         Outcome::FailedInBoth(_) => "fails as before".into(),

@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::cells;
 use crate::analysis::compare::between::MetricComparison;
 use crate::analysis::compare::comparable::Difference;
-use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, severity_name, verdict_name};
+use crate::analysis::compare::judgement::{
+    Change, Judgement, Outcome, PerplexityChange, Side, severity_name, verdict_name,
+};
 use crate::report::document::{Lines, NamedField, column};
 use crate::report::json::REPORT_VERSION;
 use crate::report::verdicts::evidence;
@@ -110,11 +112,19 @@ fn change(change: &Change) -> ChangeEntry<'_> {
         new: change.new,
         verdict: verdict_name(&change.outcome),
         severity: change.severity,
-        times_as_good: found.map(|found| {
-            let (low, high) = found.evidence.ends();
-            [found.evidence.estimate(), low, high].map(f64::exp)
-        }),
-        threshold: found.map(|found| found.decision.thresholds.difference().exp_m1()),
+        times_as_good: match &change.outcome {
+            Outcome::Compared(found, _) => {
+                let (low, high) = found.evidence.ends();
+                Some([found.evidence.estimate(), low, high].map(f64::exp))
+            }
+            Outcome::Exact(change) => Some([change.times_as_good(); 3]),
+            _ => None,
+        },
+        threshold: match &change.outcome {
+            Outcome::Compared(found, _) => Some(found.decision.thresholds.difference().exp_m1()),
+            Outcome::Exact(_) => Some(PerplexityChange::THRESHOLD),
+            _ => None,
+        },
         found,
         sentence: &change.sentence,
     }
@@ -150,8 +160,15 @@ const COLUMNS: [&str; 25] = [
 
 pub fn lines(judgement: &Judgement) -> Lines {
     let line = |change: &Change| {
-        [description_fields(judgement, change), change.comparison().map_or_else(Vec::new, statistics_fields)]
-            .concat()
+        let statistics = match &change.outcome {
+            Outcome::Compared(found, _) => statistics_fields(found),
+            Outcome::Exact(change) => vec![
+                (column!("times_as_good"), change.times_as_good().into()),
+                (column!("threshold"), PerplexityChange::THRESHOLD.into()),
+            ],
+            _ => Vec::new(),
+        };
+        [description_fields(judgement, change), statistics].concat()
     };
     Lines { columns: &COLUMNS, lines: judgement.changes.iter().map(line).collect() }
 }

@@ -1,12 +1,13 @@
 //! The changes of a judgement: each is a comparison or a failure, with values, a severity and a sentence.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::analysis::compare::between::{ComparedRecord, Key, MetricComparison, SMALLEST_THRESHOLD};
 use crate::analysis::compare::comparable::shared_workloads;
 use crate::analysis::compare::sentence::{Other, Sentence, why_no_verdict, workload_name};
 use crate::analysis::compare::within::Compared;
-use crate::analysis::metric::{self, METRICS, Metric};
+use crate::analysis::metric::{self, METRICS, Metric, MetricId, change_of_perplexity};
 use crate::plan::Workload;
 use crate::plan::scenario::Kind;
 use crate::record::{Failure, FailureKind, RunRecord};
@@ -39,6 +40,8 @@ pub struct Change {
 #[derive(Debug, Clone)]
 pub enum Outcome {
     Compared(MetricComparison, Phrase),
+    /// The comparison of two perplexities, which have no noise.
+    Exact(PerplexityChange),
     /// The configuration was measured in the base and fails in the new record: the most severe change.
     FailsNow(String),
     /// The configuration failed in the base and was measured in the new record.
@@ -46,6 +49,49 @@ pub enum Outcome {
     FailedInBoth(String),
     /// The reason why there is no comparison.
     NotCompared(String),
+}
+
+/// The change of the perplexity of the same text, as a share: 0.01 is 1 % more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PerplexityChange(pub f64);
+
+impl PerplexityChange {
+    /// A smaller change is no difference.
+    pub const THRESHOLD: f64 = 0.001;
+    /// A larger worsening is critical.
+    const CRITICAL: f64 = 0.01;
+
+    /// The ratio of the base to the new value: above 1 is better.
+    pub fn times_as_good(self) -> f64 {
+        1.0 / (1.0 + self.0)
+    }
+
+    fn verdict(self) -> Verdict {
+        match self.0 {
+            change if change > Self::THRESHOLD => Verdict::Slower,
+            change if change < -Self::THRESHOLD => Verdict::Faster,
+            _ => Verdict::Same,
+        }
+    }
+
+    fn severity(self) -> Severity {
+        match self.0 {
+            change if change > Self::CRITICAL => Severity::Critical,
+            change if change > Self::THRESHOLD => Severity::Warning,
+            _ => Severity::Informative,
+        }
+    }
+}
+
+impl fmt::Display for PerplexityChange {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let percent = 100.0 * self.0.abs();
+        match self.verdict() {
+            Verdict::Slower => write!(f, "{percent:.2} % higher"),
+            Verdict::Faster => write!(f, "{percent:.2} % lower"),
+            Verdict::Same | Verdict::Inconclusive => f.write_str("the same within 0.1 %"),
+        }
+    }
 }
 
 /// The mean ratio of one configuration to its base, over all its workloads.
@@ -58,11 +104,21 @@ pub struct Mean {
     pub ratio: Option<f64>,
 }
 
+impl Outcome {
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Self::Compared(found, _) => found.decision.verdict,
+            Self::Exact(change) => Some(change.verdict()),
+            _ => None,
+        }
+    }
+}
+
 impl Change {
     /// Whether the change is known. A failure in both records leaves it unknown. A new failure need not count here, because it is
     /// critical in any case.
     pub fn is_known(&self) -> bool {
-        matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
+        matches!(self.outcome, Outcome::Compared(..) | Outcome::Exact(_) | Outcome::FailedBefore(_))
     }
 
     /// Whether nothing was decided: there is no comparison, no verdict, or an inconclusive verdict.
@@ -73,8 +129,15 @@ impl Change {
             }
             Outcome::NotCompared(_) => true,
             // A failure is a certain result.
-            Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
+            Outcome::Exact(_)
+            | Outcome::FailsNow(_)
+            | Outcome::FailedBefore(_)
+            | Outcome::FailedInBoth(_) => false,
         }
+    }
+
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.outcome.verdict()
     }
 
     pub fn comparison(&self) -> Option<&MetricComparison> {
@@ -109,14 +172,17 @@ pub fn of_pairs(
     thresholds: SeverityThresholds,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
-    // A score has no interval, so no comparison judges it.
     let shared = shared_workloads(&base.record.header.plan, &new.record.header.plan);
-    for (_, workload) in shared.into_iter().filter(|(_, it)| it.kind != Kind::Score) {
+    for (_, workload) in shared {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
         for (metric_index, metric) in METRICS.iter().enumerate() {
             for &pair in pairs {
                 let key = (workload.label.clone(), metric_index, pair);
                 let gating = headline == Some(metric.name());
+                // Of a scored text, only the perplexity is compared.
+                if workload.kind == Kind::Score && !gating {
+                    continue;
+                }
                 let of_pair = Pair { base, new, workload, metric, pair, gating };
                 changes.extend(of_pair.change(metric_index, found.get(&key), thresholds));
             }
@@ -128,7 +194,8 @@ pub fn of_pairs(
 /// The mean of each configuration over the headline metrics of its workloads.
 pub fn means(changes: &[Change]) -> Vec<Mean> {
     let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
-    for change in changes.iter().filter(|it| it.gating) {
+    // A perplexity is no speed.
+    for change in changes.iter().filter(|it| it.gating && it.metric.id != MetricId::PERPLEXITY) {
         // A comparison without a verdict has no ratio for the mean.
         let found = change.comparison().filter(|found| found.decision.verdict.is_some());
         let ratio = found.map(|found| found.evidence.estimate().exp());
@@ -170,6 +237,7 @@ impl Pair<'_> {
             Outcome::Compared(found, _) => found.decision.verdict.map_or(Severity::Informative, |verdict| {
                 Severity::of(verdict, found.evidence.estimate(), kind, thresholds)
             }),
+            Outcome::Exact(change) => change.severity(),
             Outcome::FailsNow(_) => Severity::Critical,
             _ => Severity::Informative,
         };
@@ -215,6 +283,9 @@ impl Pair<'_> {
                 (None, None) => {}
             }
         }
+        if self.workload.kind == Kind::Score {
+            return Some(self.exact());
+        }
         match found {
             Some(Ok(found)) => {
                 let phrase = Phrase::of_decision(&found.decision, &found.evidence, self.metric.kind());
@@ -223,6 +294,24 @@ impl Pair<'_> {
             Some(Err(why)) => Some(Outcome::NotCompared(why.clone())),
             None => self.gating.then(|| Outcome::NotCompared("one of the two runs has no sample".into())),
         }
+    }
+
+    /// The change of the perplexity, if both sides scored the same text.
+    fn exact(&self) -> Outcome {
+        let scored = |side: &ComparedRecord<'_>, configuration: usize| {
+            let case = case_of(side.record, self.workload, configuration)?;
+            let sample = side.record.measured().find(|it| it.case == case)?;
+            Some((sample.recipe().to_string(), sample.scores.clone()?))
+        };
+        let both = scored(self.base, self.pair.0).zip(scored(self.new, self.pair.1));
+        let Some(((base_text, base), (new_text, new))) = both else {
+            return Outcome::NotCompared("one of the two runs has no sample".into());
+        };
+        if base_text != new_text {
+            return Outcome::NotCompared("the scored texts differ".into());
+        }
+        let no_value = || Outcome::NotCompared("one of the two runs has no perplexity".into());
+        change_of_perplexity(&new, &base).map_or_else(no_value, |it| Outcome::Exact(PerplexityChange(it)))
     }
 
     fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
@@ -239,6 +328,11 @@ impl Pair<'_> {
                 let plans = [self.base, self.new].map(|it| &it.record.header.plan);
                 why_no_verdict(&plans, phrase.caution, found.blocks.0.min(found.blocks.1))
             }),
+            Outcome::Exact(change) => {
+                let than = if change.verdict() == Verdict::Same { "as" } else { "than" };
+                let other = if needs_no_label { "before".to_string() } else { format!("`{before}` before") };
+                parts.with_message(&format!("{change} {than} {other}"))
+            }
             Outcome::FailsNow(how) => {
                 parts.with_message(&format!("fails now, but was measured before ({how})"))
             }
@@ -267,10 +361,14 @@ fn wrong_output(side: &ComparedRecord, configuration: usize, name: &str) -> Opti
     Some((FailureKind::WrongOutput, text::line(&format!("wrong output in {name}: {why}"))))
 }
 
+fn case_of(record: &RunRecord, workload: &Workload, configuration: usize) -> Option<usize> {
+    let mut cases = record.header.plan.cases.iter();
+    cases.position(|it| it.configuration == configuration && it.workload.label == workload.label)
+}
+
 /// The failure of a case, as its kind and one line.
 fn failure(record: &RunRecord, workload: &Workload, configuration: usize) -> Option<(FailureKind, String)> {
-    let mut cases = record.header.plan.cases.iter();
-    let case = cases.position(|it| it.configuration == configuration && it.workload.label == workload.label);
+    let case = case_of(record, workload, configuration);
     let about =
         |it: &&Failure| it.configuration == configuration && it.case.is_none_or(|it| Some(it) == case);
     let failure = record.failures.iter().find(about)?;
