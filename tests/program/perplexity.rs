@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::record::{Record, files};
 use crate::support::run::{Run, Verifier, run_selected};
-use crate::support::{Outcome, Scratch, finish};
+use crate::support::{Outcome, Scratch, finish, without_line_breaks};
 
 const PERPLEXITY: &[&str] = &["-s", "perplexity", "--json", "-"];
 /// The windows of the scenario, and the tokens of each one after BOS.
@@ -352,9 +352,12 @@ fn a_perplexity_that_is_too_large_for_a_number_is_not_available_and_has_a_reason
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("lost", "--score-offset -1000")).args(["-s", "perplexity"]);
     let outcome = finish(command.arg("--results").arg(scratch.results()));
-    let shown = crate::support::without_line_breaks(&outcome.stdout);
+    let shown = without_line_breaks(&outcome.stdout);
     let reason = "`lost` `perplexity`: no perplexity, because it is larger than any number of 64 bits";
     assert!(shown.contains(reason) && shown.contains("n/a"), "{}", outcome.stdout);
+    let mut report = scratch.orchestrate();
+    let shown = finish(report.args(["report", "--results"]).arg(scratch.results())).exits_with(0).stdout;
+    assert!(without_line_breaks(&shown).contains(reason), "{shown}");
     let mut report = scratch.orchestrate();
     let json = finish(report.args(["report", "--format", "json", "--results"]).arg(scratch.results())).json();
     let metrics = json["cases"][0]["metrics"].as_array().unwrap();

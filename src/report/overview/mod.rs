@@ -14,6 +14,7 @@ pub use columns::{BY_ENGINE, NOT_YET_CHECKED};
 use std::collections::BTreeSet;
 
 use super::document::{List, Section};
+use super::outputs::without_perplexity;
 use super::run_report::{Report, View};
 use crate::machine::Device;
 use crate::text::{plural, shorten, three_digits};
@@ -37,6 +38,10 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
     if let Some(table) = &mut table {
         table.notes = remarks::footnotes(&overview, table, is_marked_above);
+        // The tables of quality and precision have these reasons too.
+        if !view.quality && !view.precision && report.rows.iter().any(|row| row.scored_text.is_some()) {
+            table.notes.extend(without_perplexity(&report.rows, &report.outputs));
+        }
     }
     let notes = table.iter_mut().flat_map(|table| &mut table.notes);
     remarks::suggest_one_budget(&mut warnings.iter_mut().chain(notes).collect::<Vec<_>>());
