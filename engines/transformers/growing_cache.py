@@ -1,6 +1,8 @@
 """The decode paths with a growing cache. `generate` is the library's own `generate`, with tokens timestamped in its streamer.
 `loop` calls the same network in this engine's decode loop: the difference in time is the cost of `generate`."""
 
+import time
+
 import torch
 from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
@@ -29,13 +31,12 @@ class GeneratePath(DecodePath):
             pad_token_id=pad_id,
             disable_compile=True,
         )
-        chooser, streamer = TokenChooser(job, tokens), Streamer(tokens)
+        chooser, drafts = TokenChooser(job, tokens), Drafts(batch.columns)
         hooks = [self._check_first_logits()]
-        counter = DraftCounter(batch.columns)
         # A draft is compared with the likeliest token, and it needs the cache. Otherwise nothing is drafted.
         if job.speculation == "prompt_lookup" and job.use_cache and not chooser.is_sampling:
             config.prompt_lookup_num_tokens, config.max_matching_ngram_size = DRAFTED_TOKENS, LONGEST_MATCH
-            hooks.append(self.network.register_forward_pre_hook(counter, with_kwargs=True))
+            hooks.append(self.network.register_forward_pre_hook(drafts.check, with_kwargs=True))
         processors = LogitsProcessorList([OnlyChosenId(chooser)] if chooser.is_sampling else [])
         try:
             self.network.generate(
@@ -43,7 +44,7 @@ class GeneratePath(DecodePath):
                 attention_mask=torch.ones_like(batch.ids) if batch.mask is None else batch.mask,
                 generation_config=config,
                 logits_processor=processors,
-                streamer=streamer,
+                streamer=Streamer(tokens, drafts),
             )
         except RequestCancelled:
             pass
@@ -51,7 +52,7 @@ class GeneratePath(DecodePath):
             for hook in hooks:
                 hook.remove()
         if job.speculation != "off":
-            tokens.set_drafts(0, counter.drafted, streamer.accepted)
+            tokens.set_drafts(0, drafts.drafted, drafts.accepted)
 
     def _check_first_logits(self):
         """Adds a hook to the network that checks the logits of the first call. The hook then removes itself, so that it costs
@@ -71,20 +72,22 @@ class GeneratePath(DecodePath):
 class Streamer(BaseStreamer):
     """Gets each token on the host when `generate` outputs it, like a user's streamer, and gives it to the kit."""
 
-    def __init__(self, tokens):
-        self._tokens, self._expects_prompt = tokens, True
-        # The drafted tokens that became output.
-        self.accepted = 0
+    def __init__(self, tokens, drafts):
+        self._tokens, self._drafts, self._expects_prompt = tokens, drafts, True
 
     def put(self, value):
         if self._expects_prompt:
             # The first value is the prompt.
             self._expects_prompt = False
         elif value.dim() == 2:
-            # With drafts: the accepted ones of the only sequence, and the token after them.
-            self.accepted += value.shape[1] - 1
-            for id in value[0].tolist():
-                push_ids(self._tokens, [id])
+            # With drafts: the accepted ones of the only sequence, and the token after them, all at one time.
+            ids, at_ns = value[0].tolist(), time.perf_counter_ns()
+            before = len(self._tokens.ids(0))
+            for id in ids:
+                if self._tokens.is_done(0):
+                    break
+                self._tokens.push(0, id, at_ns)
+            self._drafts.accept(ids[: len(self._tokens.ids(0)) - before])
             if self._tokens.cancelled:
                 raise RequestCancelled
         elif push_ids(self._tokens, value.tolist()) and self._tokens.cancelled:
@@ -94,15 +97,26 @@ class Streamer(BaseStreamer):
         pass
 
 
-class DraftCounter:
-    """Counts drafted tokens before each call of the network: its input has the tokens that are not cached, and then the draft."""
+class Drafts:
+    """Counts drafted and accepted tokens. The input of each call of the network has the tokens that are not cached, and then the
+    draft."""
 
     def __init__(self, prompt_tokens):
-        self.drafted, self._uncached = 0, prompt_tokens
+        self.drafted, self.accepted = 0, 0
+        self._uncached, self._draft = prompt_tokens, None
 
-    def __call__(self, network, arguments, keywords):
-        self.drafted += keywords["input_ids"].shape[1] - self._uncached
+    def check(self, network, arguments, keywords):
+        """A hook before each call of the network."""
+        self._draft = keywords["input_ids"][0, self._uncached :]
+        self.drafted += len(self._draft)
         self._uncached = 1
+
+    def accept(self, ids):
+        """Counts the first of these output ids that equal the draft."""
+        for drafted, id in zip(self._draft.tolist(), ids):
+            if drafted != id:
+                return
+            self.accepted += 1
 
 
 class RequestCancelled(Exception):

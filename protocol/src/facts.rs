@@ -79,7 +79,8 @@ pub struct Capabilities {
     pub concurrency: u32,
     pub use_cache_toggle: bool,
     pub padding_sides: Vec<crate::Padding>,
-    /// The kinds of speculation that a request may ask for.
+    /// The kinds of speculation that a request may ask for. Kinds of a later version are left out.
+    #[serde(deserialize_with = "known_kinds")]
     pub speculation: Vec<crate::Speculation>,
     pub ignore_eos: IgnoreEos,
     pub sampling: bool,
@@ -110,6 +111,14 @@ impl Default for Capabilities {
             facts: false,
         }
     }
+}
+
+fn known_kinds<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<crate::Speculation>, D::Error> {
+    let words = Vec::<String>::deserialize(deserializer)?;
+    let known = |word: String| serde_json::from_value(word.into()).ok();
+    Ok(words.into_iter().filter_map(known).collect())
 }
 
 /// Whether an engine can continue past the end-of-sequence token. On the wire: `"exact"`, `"masked"` or `false`.

@@ -137,8 +137,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::Percentiles,
         about: "inter-token latency (ITL), the time between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. \
-                Only for engines that stamp each token: a chunk is not a token. Absent in the scenario `speculative`, where one \
-                step gives several tokens.",
+                Only for engines that stamp each token: a chunk is not a token. Absent if the request asks for drafts, because one \
+                step then gives several tokens.",
         of: inter_token,
     },
     Metric {
@@ -165,7 +165,7 @@ pub const METRICS: &[Metric] = &[
         about: "generated tokens per second after the first token, without the prefill: (n - 1) / (t_last - t_first). Tokens \
                 that arrive with the first do not count. In a batch: the tokens of all sequences, from the earliest first \
                 token to the latest last token.",
-        of: |observed| if drafts(observed) { Vec::new() } else { decode_rate(observed) },
+        of: |observed| if has_effective_rate(observed) { Vec::new() } else { decode_rate(observed) },
     },
     Metric {
         id: MetricId::EFFECTIVE_RATE,
@@ -178,7 +178,7 @@ pub const METRICS: &[Metric] = &[
         about: "generated tokens per second after the first token, in requests that may draft tokens: (n - 1) / (t_last - \
                 t_first). Accepted drafts count as tokens, rejected ones do not. Only in the scenario `speculative`, also in its \
                 requests without drafts.",
-        of: |observed| if drafts(observed) { decode_rate(observed) } else { Vec::new() },
+        of: |observed| if has_effective_rate(observed) { decode_rate(observed) } else { Vec::new() },
     },
     Metric {
         id: MetricId::new("acceptance"),
@@ -565,7 +565,7 @@ fn first_token(observed: &Observation) -> Vec<f64> {
 }
 
 fn inter_token(observed: &Observation) -> Vec<f64> {
-    if observed.stamp() != Stamp::Token || drafts(observed) {
+    if observed.stamp() != Stamp::Token || observed.may_draft {
         return Vec::new();
     }
     let gaps = |times: &[u64]| -> Vec<f64> {
@@ -594,8 +594,8 @@ fn prefill_rate(observed: &Observation) -> Vec<f64> {
     rate.into_iter().collect()
 }
 
-/// Whether the request may draft tokens, so that it is not compared with plain decoding.
-fn drafts(observed: &Observation) -> bool {
+/// Whether the request belongs to a comparison with drafts, so that its rate is no plain decode.
+fn has_effective_rate(observed: &Observation) -> bool {
     observed.kind == Kind::Speculative
 }
 
@@ -605,7 +605,7 @@ fn acceptance(observed: &Observation) -> Option<f64> {
         sequences.iter().map(|it| count(it).map(u64::from)).sum::<Option<u64>>()
     };
     let (drafted, accepted) = (sum(|it| it.drafted_tokens)?, sum(|it| it.accepted_tokens)?);
-    (drafted > 0 && drafts(observed)).then(|| accepted as f64 / drafted as f64)
+    (drafted > 0 && observed.may_draft).then(|| accepted as f64 / drafted as f64)
 }
 
 fn decode_rate(observed: &Observation) -> Vec<f64> {

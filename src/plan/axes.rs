@@ -292,10 +292,7 @@ impl Value for Speculation {
     }
 
     fn shown(self) -> String {
-        match self {
-            Self::Off => "no drafts".into(),
-            other => other.word().replace('_', " "),
-        }
+        speculation_words(self)
     }
 }
 
@@ -342,6 +339,14 @@ fn shared<T: PartialEq + Clone>(lists: Vec<(&[T], &[T])>) -> Vec<T> {
 
 pub fn padding_name(padding: Padding) -> &'static str {
     PADDINGS.iter().find(|(_, known)| *known == padding).map_or("", |(name, _)| name)
+}
+
+/// The words in labels.
+pub fn speculation_words(speculation: Speculation) -> String {
+    match speculation {
+        Speculation::Off => "no drafts".into(),
+        other => speculation_name(other).replace('_', " "),
+    }
 }
 
 pub fn speculation_name(speculation: Speculation) -> &'static str {

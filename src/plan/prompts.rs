@@ -5,12 +5,15 @@ pub mod dependent;
 pub mod held_out;
 pub mod windows;
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use anyhow::{Result, bail, ensure};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
+use crate::plan::axes::speculation_words;
+use crate::plan::scenario::Kind;
 use crate::plan::texts::{OwnText, Source, TextKind};
 use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
 
@@ -90,7 +93,7 @@ impl Prompts {
     /// beginning of a longer one.
     fn salt(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Result<Vec<u32>> {
         let ids = self.ids_of(workload.shape.text)?;
-        let id = |position| ids[random(&workload.label, key, position) as usize % ids.len()];
+        let id = |position| ids[random(&series(workload), key, position) as usize % ids.len()];
         Ok((1..=tokens as u64).map(id).collect())
     }
 
@@ -145,7 +148,7 @@ impl Prompts {
             false => SALT_TOKENS.min(body / 2),
         };
         let salt = self.salt(workload, key, salt_tokens)?;
-        let start = random(&workload.label, key, 0) as usize % ids.len();
+        let start = random(&series(workload), key, 0) as usize % ids.len();
         let text = ids.iter().cycle().skip(start).take(body - salt.len());
         Ok(bos.iter().chain(&salt).chain(text).copied().collect())
     }
@@ -242,6 +245,17 @@ impl PromptKey {
 
     fn is_identical_warm_up(self) -> bool {
         self.kind == RequestKind::Warmup && self.index < IDENTICAL_WARM_UPS
+    }
+}
+
+/// The label without the speculation: requests with drafts have the prompts of those without.
+fn series(workload: &Workload) -> Cow<'_, str> {
+    match workload.kind {
+        Kind::Speculative => {
+            let words = format!(" {}", speculation_words(workload.shape.speculation));
+            Cow::Owned(workload.label.replacen(&words, "", 1))
+        }
+        _ => Cow::Borrowed(&workload.label),
     }
 }
 

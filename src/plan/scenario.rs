@@ -171,8 +171,8 @@ pub const SCENARIOS: &[Scenario] = &[
                 the share of accepted drafts",
         kind: Kind::Speculative,
         axes: Axes {
-            speculation: &[Speculation::PromptLookup, Speculation::Off],
-            prompts: &[Text::Kind(TextKind::Repeated), Text::Kind(TextKind::Natural)],
+            speculation: &[Speculation::Off, Speculation::PromptLookup],
+            prompts: &[Text::Kind(TextKind::Natural), Text::Kind(TextKind::Repeated)],
             ..Axes::of(&[64], &[128])
         },
         rounds: 3,

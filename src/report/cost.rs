@@ -17,7 +17,8 @@ pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Tab
     let labels = Labels::of(report, layout);
     let cost = |row: &Row| {
         let is_measured = row.failure.is_none() && !report.is_wrong(row);
-        let generates = row.summary(MetricId::DECODE_RATE).is_some();
+        let has = |id| row.summary(id).is_some();
+        let generates = has(MetricId::DECODE_RATE) || has(MetricId::EFFECTIVE_RATE);
         let rate = row.summary(MetricId::THROUGHPUT).filter(|_| is_measured && generates)?.estimate;
         (rate > 0.0).then(|| (rate, price_per_hour / SECONDS_PER_HOUR / rate * TOKENS))
     };

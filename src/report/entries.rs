@@ -116,7 +116,7 @@ struct CaseEntry<'a> {
     output: Option<Status>,
     /// Whether an observation contradicts a claim of the engine: the row then has no rank.
     contradicted: bool,
-    /// How near the headline is to the machine's limit.
+    /// How near the headline is to the machine's limit; null without a share, or above the limit.
     limit_class: Option<share::Class>,
     failure: Option<&'a FailureSummary>,
     warm_ups: &'a [WarmUp],
@@ -215,7 +215,7 @@ fn document(report: &Report) -> Document<'_> {
         verdict: report.verdicts.headline(row).and_then(|it| it.comparison()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
-        limit_class: row.limit_share().map(share::Class::of),
+        limit_class: row.limit_share().filter(|_| row.failure.is_none()).and_then(share::Class::of),
         failure: row.failure.as_ref(),
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref(),

@@ -102,7 +102,11 @@ fn all_unverified(
 ) -> BTreeMap<usize, Vec<UnverifiedSample>> {
     let plan = &record.header.plan;
     let mut verifier_ids: HashMap<&str, &[u32]> = HashMap::new();
-    let of_verifier = |sample: &&Sample| Some(plan.cases[sample.case].configuration) == verifier;
+    // An output with drafts does not verify others: engines may share a fault of drafting.
+    let of_verifier = |sample: &&Sample| {
+        let case = &plan.cases[sample.case];
+        Some(case.configuration) == verifier && case.workload.shape.speculation.is_off()
+    };
     for sample in record.measured().filter(of_verifier) {
         if let Some(ids) = greedy_ids(record, sample) {
             verifier_ids.entry(&sample.prompt_hash).or_insert(ids);

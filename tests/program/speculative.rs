@@ -26,26 +26,33 @@ fn drafts_on_repeated_and_natural_text_have_rows_beside_those_without_drafts() {
     assert_eq!(
         labels(&run),
         [
-            "speculative prompt lookup repeated",
-            "speculative prompt lookup",
+            "speculative no drafts",
             "speculative no drafts repeated",
-            "speculative no drafts"
+            "speculative prompt lookup",
+            "speculative prompt lookup repeated"
         ]
     );
     let cases = run.report["cases"].as_array().unwrap();
     // 127 tokens after the first in 32 steps, each with a draft of four.
     let accepted = Some(95.0 / 128.0);
-    for (case, acceptance) in cases.iter().zip([accepted, accepted, None, None]) {
+    for (case, acceptance) in cases.iter().zip([None, None, accepted, accepted]) {
         assert_eq!((&case["headline"], &case["failure"]), (&"effective_rate".into(), &Value::Null));
         assert_eq!(estimate(case, "acceptance"), acceptance, "{case}");
         // The rate of drafted tokens is never shown as that of a plain decode.
-        for absent in ["decode_rate", "inter_token", "bandwidth_share"] {
-            assert_eq!(estimate(case, absent), None, "{absent}");
-        }
+        assert_eq!(estimate(case, "decode_rate"), None);
+        assert_eq!(estimate(case, "inter_token").is_some(), acceptance.is_none(), "{case}");
     }
+    // Drafts get the prompts of the requests without drafts.
+    let samples = run.record.samples_of("one");
+    let prompts = |case: u64| -> Vec<&Value> {
+        let of_case = samples.iter().filter(|it| it["case"] == case);
+        of_case.map(|it| &it["prompt_hash"]).collect()
+    };
+    assert_eq!((prompts(0), prompts(1)), (prompts(2), prompts(3)));
+    assert_ne!(prompts(0), prompts(1));
     // Each step gives the three accepted tokens of a draft and one more.
     let gain =
-        estimate(&cases[0], "effective_rate").unwrap() / estimate(&cases[2], "effective_rate").unwrap();
+        estimate(&cases[3], "effective_rate").unwrap() / estimate(&cases[1], "effective_rate").unwrap();
     assert!((3.5..4.5).contains(&gain), "{gain}");
 }
 
@@ -55,13 +62,13 @@ fn an_engine_that_cannot_draft_has_unsupported_rows_and_is_measured_without_draf
     let run = run_selected(&[("plain", settings)], Verifier::None, SHORT);
     let cases = run.report["cases"].as_array().unwrap();
     let why = "the scenario needs the speculation `prompt_lookup`, and this engine does not support it";
-    for case in &cases[..2] {
+    for case in &cases[2..] {
         assert_eq!(
             (&case["failure"]["kind"], &case["failure"]["message"]),
             (&"unsupported".into(), &why.into())
         );
     }
-    assert!(cases[2..].iter().all(|case| estimate(case, "effective_rate").is_some()), "{cases:?}");
+    assert!(cases[..2].iter().all(|case| estimate(case, "effective_rate").is_some()), "{cases:?}");
 }
 
 #[test]
@@ -79,14 +86,18 @@ fn drafts_are_compared_between_engines_and_not_with_the_rows_without_drafts() {
 }
 
 #[test]
-fn the_screen_shows_the_share_of_accepted_drafts_beside_the_rate() {
+fn the_screen_is_about_drafts_on_repeated_text_and_shows_the_share_of_accepted_ones() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(scratch.engine("one", TIMES)).args(&SHORT[..SHORT.len() - 2]);
-    command.args(["--speculation", "prompt_lookup", "--prompts", "repeated"]);
+    command.arg("-e").arg(scratch.engine("one", TIMES)).arg("-e").arg(scratch.engine("other", TIMES));
+    command.args(&SHORT[..SHORT.len() - 2]).env("COLUMNS", "80");
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("lookup repeated accepted") && words.contains(" 74.2 "), "{}", outcome.stdout);
+    assert!(
+        words.contains("peak effective @prompt lookup repeated engine") && words.contains(" 74.2 "),
+        "{}",
+        outcome.stdout
+    );
 }
 
 #[test]

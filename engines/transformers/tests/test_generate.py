@@ -73,7 +73,8 @@ class Requests(unittest.TestCase):
         plain_ids, plain_passes, *no_counts = request()
         ids, drafting_passes, drafted, accepted = request(speculation="prompt_lookup")
         self.assertEqual((ids, plain_passes, no_counts), (plain_ids, 40, [None, None]))
-        self.assertEqual(drafting_passes, 40 - accepted)
+        # The last pass may have only accepted drafts, without a token after them.
+        self.assertIn(drafting_passes, (40 - accepted, 41 - accepted))
         self.assertTrue(drafted >= accepted and drafted > 0, (drafted, accepted))
         # Without a cache nothing is drafted.
         self.assertEqual(request(speculation="prompt_lookup", use_cache=False), (plain_ids, 40, 0, 0))

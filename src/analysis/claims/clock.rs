@@ -18,7 +18,6 @@ use protocol::Stamp;
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::plan::Mode;
-use crate::plan::scenario::Kind;
 use crate::record::{RequestKind, Sample};
 use growth::Growth;
 use spans::Length;
@@ -164,9 +163,9 @@ pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> 
             .or_else(|| constant(subject, all, span.ns, span.constant_message?))
     });
     // A step that checks drafts gives several tokens at once.
-    let plain = || subject.cases().filter(|&case| subject.case(case).workload.kind != Kind::Speculative);
-    let stamped_together = plain().find_map(|case| stamped_together(subject, case));
-    let in_groups = plain().find_map(|case| groups::contradiction(subject, case));
+    let is_plain = |case: &usize| subject.case(*case).workload.shape.speculation.is_off();
+    let stamped_together = subject.cases().filter(is_plain).find_map(|case| stamped_together(subject, case));
+    let in_groups = subject.cases().find_map(|case| groups::contradiction(subject, case));
     gaps.chain(stamped_together.or(in_groups)).collect()
 }
 

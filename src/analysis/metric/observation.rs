@@ -20,6 +20,8 @@ pub struct Observation<'a> {
     pub cold: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,
+    /// Whether the request asks for drafts, so that one step may give several tokens.
+    pub may_draft: bool,
     pub mode: Mode,
     /// Absent in an observation that is made without a record.
     pub configuration: Option<&'a Configuration>,
@@ -157,6 +159,7 @@ impl<'a> Observation<'a> {
                 let model = &context.plan.configurations[case.configuration].model.path;
                 context.reference_scores.get(&(model.as_str(), case.workload.label.as_str())).copied()
             },
+            may_draft: !case.workload.shape.speculation.is_off(),
             ..Self::without_record(sample, launch, case.workload.kind, context.plan.mode)
         }
     }
@@ -169,6 +172,7 @@ impl<'a> Observation<'a> {
             cold: None,
             launch,
             kind,
+            may_draft: kind == Kind::Speculative,
             mode,
             configuration: None,
             machine: None,

@@ -12,7 +12,6 @@ use super::observation::{Observation, Timed, positive_span};
 use crate::machine::cpu::{last_level_cache_bytes, min_uncached_bytes, min_uncached_bytes_for_cache};
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::{Float, bits};
-use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
 
 /// The share of the memory bandwidth, from the first token to the last.
@@ -28,7 +27,8 @@ pub fn compute(observed: &Observation) -> Vec<f64> {
 /// The operations of a decode as a share of the compute units' rate, from the first token to the last. Memory usually limits a
 /// decode, so the share is small. Unlike the bandwidth share, it is known for weights in a cache too.
 pub fn compute_of_decode(observed: &Observation) -> Option<f64> {
-    let inputs = Inputs::of(observed).filter(|_| observed.kind.is_warm())?;
+    // Tokens of one step come at almost the same time.
+    let inputs = Inputs::of(observed).filter(|_| observed.kind.is_warm() && !observed.may_draft)?;
     let of_sequence = |timed: Timed| {
         let weights = timed.after_first as f64 * inputs.sizes.read_per_token as f64;
         let attended = positions_read(timed.positions, timed.after_first);
@@ -55,12 +55,15 @@ pub enum Class {
 }
 
 impl Class {
-    pub fn of(share: f64) -> Self {
-        match share {
-            0.9.. => Self::From90,
-            0.8.. => Self::From80,
-            0.5.. => Self::From50,
-            _ => Self::Below50,
+    /// The class of a share in whole percents, as tables show it. `None` above the limit, where a probe or a fact is wrong.
+    pub fn of(share: f64) -> Option<Self> {
+        match (100.0 * share).round() {
+            101.0.. => None,
+            90.0.. => Some(Self::From90),
+            80.0.. => Some(Self::From80),
+            50.0.. => Some(Self::From50),
+            0.0.. => Some(Self::Below50),
+            _ => None,
         }
     }
 
@@ -157,7 +160,7 @@ pub fn operations(observed: &Observation) -> Option<f64> {
 
 fn bandwidth_of(observed: &Observation) -> Option<f64> {
     // A step that checks drafts reads the weights once for several tokens.
-    let inputs = Inputs::of(observed).filter(|_| observed.kind != Kind::Speculative)?;
+    let inputs = Inputs::of(observed).filter(|_| !observed.may_draft)?;
     let bytes = bytes_of(&inputs, observed)?;
     if bytes.weights_per_step < inputs.processor.min_uncached_bytes(&observed.machine?.cpu) {
         return None;

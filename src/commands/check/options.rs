@@ -47,15 +47,20 @@ fn streams(subject: &mut Subject) -> Outcome {
 
 fn drafts(subject: &mut Subject) -> Outcome {
     let kinds = subject.claims("speculation", |it| !it.speculation.is_empty())?.speculation;
-    let plain = outputs(&subject.generate_verified(&subject.line(json!({ "max_new_tokens": 16 })))?);
+    // Repeated text, because a prompt lookup drafts nothing else.
+    let line = subject.line_of_text(&"one two three four ".repeat(12), json!({ "max_new_tokens": 32 }));
+    let plain = outputs(&subject.generate_verified(&line)?);
     for kind in kinds {
-        let line = subject.line(json!({ "max_new_tokens": 16, "speculation": kind }));
+        let line = with_fields(line.clone(), &json!({ "speculation": kind }));
         let answer = subject.generate_verified(&line)?;
         let with_drafts = outputs(&answer);
         let agree = with_drafts == plain || !subject.hello()?.deterministic;
         require(agree, format!("got {} with drafts, {} without", json!(with_drafts), json!(plain)))?;
         let is_counted = first_sequence(&answer).is_some_and(|it| it.drafted_tokens.is_some());
         require(is_counted, "has no `drafted_tokens` and `accepted_tokens`")?;
+        if first_sequence(&answer).is_none_or(|it| it.drafted_tokens == Some(0)) {
+            return absent("no token was drafted after repeated text");
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! Each one is drawn for one request, with the nonce of the run. So an engine cannot know its answer from an earlier run.
 
 use super::{PromptKey, Prompts, random};
+use crate::plan::scenario::Kind;
 use crate::plan::{Prompt, RequestKind, Workload};
 use stats::Random;
 
@@ -38,7 +39,8 @@ impl Prompts {
     pub fn can_depend(workload: &Workload) -> bool {
         let is_long = matches!(workload.prompt, Prompt::Tokens(tokens) if tokens >= MIN_TOKENS);
         let is_measured = workload.max_new_tokens == 1 || workload.shape.depth > 0;
-        is_long && is_measured && workload.is_greedy() && workload.shape.is_one_cached_sequence()
+        let is_plain = workload.kind != Kind::Speculative;
+        is_long && is_measured && is_plain && workload.is_greedy() && workload.shape.is_one_cached_sequence()
     }
 
     /// Whether a request has a dependent prompt: every second measured request, if its workload can. A random number decides

@@ -426,8 +426,8 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
 }
 
 fn share_title(share: f64) -> String {
-    let class = share::Class::of(share).words();
-    format!("share of the machine's limit: {} %, {class}", three_digits(100.0 * share))
+    let class = share::Class::of(share).map(|it| format!(", {}", it.words())).unwrap_or_default();
+    format!("share of the machine's limit: {} %{class}", three_digits(100.0 * share))
 }
 
 fn share_is_above_one(row: &Row) -> bool {

@@ -68,8 +68,12 @@ impl Times {
         let estimate = |id| row.summary(id).map(|it| it.estimate);
         let (total, first) = (estimate(MetricId::TOTAL)?, estimate(MetricId::FIRST_TOKEN)?);
         let Prompt::Tokens(tokens) = workload.prompt else { return None };
-        let next = estimate(MetricId::INTER_TOKEN).unwrap_or(0.0)
-            * f64::from(workload.max_new_tokens.saturating_sub(1));
+        let steps = f64::from(workload.max_new_tokens.saturating_sub(1));
+        // With drafts no time belongs to one token.
+        let next = match estimate(MetricId::INTER_TOKEN) {
+            None if !workload.shape.speculation.is_off() => total - first,
+            between => between.unwrap_or(0.0) * steps,
+        };
         (row.failure.is_none()).then_some(Self { total, first, next, prompt_tokens: f64::from(tokens) })
     }
 

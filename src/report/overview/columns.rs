@@ -117,7 +117,9 @@ pub fn table(overview: &Overview) -> Table {
     if configurations.iter().any(|it| limit_share(overview, it).is_some()) {
         let share = |it: &Configuration| limit_share(overview, it);
         let column = Column { keep: Keep::Extra(4), ..Column::value("of\nlimit", "%") };
-        add(column, &|it| share(it).map_or_else(String::new, share_cell));
+        add(column, &|it| {
+            share(it).map_or_else(String::new, |share| share_cell(share, it.unranked.is_none()))
+        });
     }
     if let Some(primary) = overview.primary.filter(|_| has_ratios(overview)) {
         let title = format!("{}\nvs ref", overview.title(primary).replace('\n', " "));
@@ -251,12 +253,12 @@ fn limit_share(overview: &Overview, configuration: &Configuration) -> Option<f64
     configuration.row(overview.primary?).filter(|row| row.failure.is_none())?.limit_share()
 }
 
-fn share_cell(share: f64) -> String {
+fn share_cell(share: f64, has_rank: bool) -> String {
     let text = format!("{:.0}", 100.0 * share);
-    match share::Class::of(share) {
-        share::Class::Below50 => Tone::Dim.of(&text),
-        share::Class::From50 | share::Class::From80 => text,
-        share::Class::From90 => Tone::Good.of(&text),
+    match share::Class::of(share).filter(|_| has_rank) {
+        Some(share::Class::Below50) => Tone::Dim.of(&text),
+        Some(share::Class::From90) => Tone::Good.of(&text),
+        Some(share::Class::From50 | share::Class::From80) | None => text,
     }
 }
 

@@ -2,9 +2,8 @@
 //! tokens, and groups.
 
 use super::*;
-use crate::plan::scenario::Kind;
 use crate::record::Pass;
-use protocol::Stamp;
+use protocol::{Speculation, Stamp};
 
 #[test]
 fn a_clock_that_leaves_time_out_is_reported_with_both_times() {
@@ -115,8 +114,9 @@ fn late_streamed_tokens_are_reported_even_if_only_the_first_is_late() {
 
 /// Whether the check reports requests without time between their tokens. They take `longer_ns` longer than a request for one
 /// token.
-fn are_stamps_reported(longer_ns: u64) -> bool {
+fn are_stamps_reported(longer_ns: u64, speculation: Speculation) -> bool {
     let record = decode_record(|record| {
+        record.header.plan.cases.iter_mut().for_each(|case| case.workload.shape.speculation = speculation);
         let case = record.header.plan.cases_of(BEACON_INDEX)[0];
         let launch = record.launches.iter().find(|it| it.configuration == BEACON_INDEX).unwrap().launch;
         record.passes.push(Pass { launch, case, one_token_ns: Some(10_000_000), ..Pass::default() });
@@ -132,8 +132,10 @@ fn are_stamps_reported(longer_ns: u64) -> bool {
 
 #[test]
 fn tokens_stamped_together_are_reported_beyond_the_noise_of_a_machine() {
-    assert!(are_stamps_reported(100_000_000));
-    assert!(!are_stamps_reported(15_000_000));
+    assert!(are_stamps_reported(100_000_000, Speculation::Off));
+    assert!(!are_stamps_reported(15_000_000, Speculation::Off));
+    // All tokens may be accepted drafts of one step.
+    assert!(!are_stamps_reported(100_000_000, Speculation::PromptLookup));
 }
 
 /// Whether the check reports beacon if it stamps its tokens in groups of `tokens`. A gap inside a group is `share` of the mean
@@ -171,9 +173,14 @@ fn tokens_stamped_in_groups_are_reported_unless_only_chunks_are_exact() {
 
 #[test]
 fn tokens_in_groups_are_no_contradiction_in_requests_with_drafts() {
-    let record = |kind| {
+    let record = |speculation| {
         with_busy_cores(decode_record(|record| {
-            record.header.plan.cases.iter_mut().for_each(|case| case.workload.kind = kind);
+            record
+                .header
+                .plan
+                .cases
+                .iter_mut()
+                .for_each(|case| case.workload.shape.speculation = speculation);
             for sample in samples(record) {
                 let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
                 let all = times.clone();
@@ -183,7 +190,7 @@ fn tokens_in_groups_are_no_contradiction_in_requests_with_drafts() {
     };
     let groups =
         |kind| contradictions_of(&record(kind)).iter().filter(|it| it.message.contains("in groups")).count();
-    assert_eq!((groups(Kind::Warm), groups(Kind::Speculative)), (1, 0));
+    assert_eq!((groups(Speculation::Off), groups(Speculation::PromptLookup)), (1, 0));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::analysis::metric::named;
 use crate::analysis::metric::tests::{NO_VALUES, sequence};
 use crate::machine::Machine;
 use crate::machine::cpu::Cache;
+use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Model};
 use crate::record::{self, Launch, Sample};
 
@@ -341,11 +342,11 @@ fn weights_that_a_gpu_keeps_in_its_cache_have_no_bandwidth_share() {
 }
 
 #[test]
-fn a_share_has_one_of_four_classes() {
-    let classes = [0.0, 0.499, 0.5, 0.799, 0.8, 0.899, 0.9, 1.3].map(Class::of);
-    let expected = [Class::Below50, Class::From50, Class::From80, Class::From90];
+fn a_share_up_to_the_limit_has_one_of_four_classes() {
+    let classes = [0.0, 0.494, 0.495, 0.794, 0.795, 0.894, 0.895, 1.004].map(Class::of);
+    let expected = [Class::Below50, Class::From50, Class::From80, Class::From90].map(Some);
     assert_eq!(classes.chunks(2).map(|pair| pair[0]).collect::<Vec<_>>(), expected);
     assert!(classes.chunks(2).all(|pair| pair[0] == pair[1]), "{classes:?}");
     assert_eq!(serde_json::to_string(&Class::of(0.86)).unwrap(), "\"80_to_90\"");
-    assert_eq!(Class::of(f64::NAN), Class::Below50);
+    assert_eq!([1.006, f64::NAN, -0.1].map(Class::of), [None; 3]);
 }
