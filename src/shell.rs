@@ -3,11 +3,15 @@
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
+
+/// The name of this program in every message, record and page.
+pub const PROGRAM: &str = "orchestrate";
 
 /// A user's error, such as a name on the command line that does not exist.
 #[derive(Debug)]
@@ -89,7 +93,7 @@ fn corrected(arguments: impl Iterator<Item = String>, wrong: &str, right: &str) 
         at.map_or(word.clone(), |at| format!("{}{right}{}", &word[..at], &word[at + length..]))
     });
     let words: Vec<String> = words.collect();
-    found.then(|| format!("{} {}", this_program(), pasteable(&words)))
+    found.then(|| format!("{PROGRAM} {}", pasteable(&words)))
 }
 
 /// The position of a name in a word of a command line: `x` in `x`, `a,x`, `x:preset`, `--option=x`, `-ox`, `folder/x`.
@@ -135,26 +139,63 @@ impl Unavailable {
     }
 }
 
-/// The command that starts this program from the current folder, for hints that can be pasted.
-pub fn this_program() -> String {
+/// The command that starts this program from the current folder: its name if PATH has it, else the path of its file.
+pub fn this_program() -> &'static str {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    FOUND.get_or_init(find_this_program)
+}
+
+fn find_this_program() -> String {
     let exe = std::env::current_exe().ok();
-    let on_path = which::which("orchestrate").ok().and_then(|path| path.canonicalize().ok());
+    let on_path = which::which(PROGRAM).ok().and_then(|path| path.canonicalize().ok());
     if on_path.is_some() && on_path == exe {
-        return "orchestrate".into();
+        return PROGRAM.into();
     }
     let here = std::env::current_dir().ok();
     let relative = exe.as_deref().zip(here.as_deref()).and_then(|(exe, here)| exe.strip_prefix(here).ok());
     match (relative, &exe) {
         (Some(relative), _) => pasteable(&[format!("./{}", relative.display())]),
         (None, Some(exe)) => pasteable(&[exe.display().to_string()]),
-        (None, None) => "orchestrate".into(),
+        (None, None) => PROGRAM.into(),
     }
+}
+
+/// A text whose commands of this program begin with `program` (see `this_program`), so that they can be pasted. Only text that a
+/// person reads on this machine gets it: stderr, lists, and the format `table`. Records, and formats that others read elsewhere,
+/// keep the name, so that a report of a record is the same wherever it is made.
+pub fn with_program(text: &str, program: &str) -> String {
+    let (mut out, mut copied) = (String::new(), 0);
+    for (at, name) in text.match_indices(PROGRAM) {
+        let end = at + name.len();
+        if text[end..].starts_with(' ') && begins_command(&text[..at]) {
+            out.push_str(&text[copied..at]);
+            out.push_str(program);
+            copied = end;
+        }
+    }
+    out + &text[copied..]
+}
+
+/// Whether a command begins after this text: after a backtick or `hint: `, and after the variables that the command sets.
+fn begins_command(text: &str) -> bool {
+    if text.ends_with('`') || text.ends_with("hint: ") {
+        return true;
+    }
+    let Some(before) = text.strip_suffix(' ') else { return false };
+    let start = before.rfind([' ', '`']).map_or(0, |at| at + 1);
+    before[start..].contains('=') && begins_command(&before[..start])
+}
+
+/// A hint with a command of this program between backticks, so that no line is broken within it.
+pub fn quoted_command(hint: &str) -> String {
+    let is_command = hint.strip_prefix(PROGRAM).is_some_and(|rest| rest.starts_with(' '));
+    if is_command { format!("`{hint}`") } else { hint.to_string() }
 }
 
 /// The command line of this process with more words at its end.
 pub fn this_command_with(words: &[&str]) -> String {
     let words: Vec<String> = std::env::args().skip(1).chain(words.iter().map(|it| it.to_string())).collect();
-    format!("{} {}", this_program(), pasteable(&words))
+    format!("{PROGRAM} {}", pasteable(&words))
 }
 
 /// A command with the quotes that a shell needs.
@@ -237,6 +278,24 @@ mod tests {
         let [no_such_file, no_access] = [2, 13];
         assert_eq!(hint(no_access), "\nhint: chmod u+x '/a b/engine'");
         assert_eq!(hint(no_such_file), "");
+    }
+
+    #[test]
+    fn commands_of_this_program_begin_with_the_command_that_starts_it() {
+        let shown = |text: &str| with_program(text, "./bin/orchestrate");
+        for (text, expected) in [
+            ("in full: `orchestrate report --full`", "in full: `./bin/orchestrate report --full`"),
+            ("error: x\nhint: orchestrate setup a", "error: x\nhint: ./bin/orchestrate setup a"),
+            ("hint: A=1 B=2 orchestrate setup a", "hint: A=1 B=2 ./bin/orchestrate setup a"),
+            ("hint: `A=1 orchestrate run`; x", "hint: `A=1 ./bin/orchestrate run`; x"),
+        ] {
+            assert_eq!(shown(text), expected);
+            assert_eq!(shown(expected), expected, "a second time");
+            assert_eq!(with_program(text, PROGRAM), text);
+        }
+        for other in ["overhead of `orchestrate`", "orchestrate 0.1.0, glibc", "a=1 of orchestrate run"] {
+            assert_eq!(shown(other), other);
+        }
     }
 
     #[test]

@@ -196,8 +196,16 @@ fn split_at_spaces(command: &str, is_split: impl Fn(Option<&char>) -> bool) -> V
     words
 }
 
+/// Whether a text between backticks is a command of this program, by its name or by the path of its file.
+fn is_own_command(word: &str) -> bool {
+    let Some(command) = word.strip_prefix('`') else { return false };
+    let words = split_at_spaces(command, |_| true);
+    let program = words.first().map_or("", |first| first.trim_matches('\''));
+    words.len() > 1 && program.rsplit('/').next() == Some("orchestrate")
+}
+
 fn split_long_word(mut word: String, max_width: usize) -> Vec<String> {
-    if word.starts_with("`orchestrate ") && width(&word) > max_width {
+    if width(&word) > max_width && is_own_command(&word) {
         return continued_lines(&word, max_width);
     }
     let mut pieces = Vec::new();
@@ -325,6 +333,9 @@ mod tests {
         let lines = wrap("more: `orchestrate report results/record.jsonl --full`", 41, "  ");
         assert_eq!(lines, ["more: `orchestrate report \\", "  results/record.jsonl --full`"]);
         assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);
+        // The program may be named by its path, and a path may need quotes.
+        let lines = wrap("why: `'/a b/orchestrate' explain beacon results/record.jsonl`", 41, "  ");
+        assert_eq!(lines, ["why: `'/a b/orchestrate' explain beacon \\", "  results/record.jsonl`"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::OtherRuns;
 use crate::machine::cpu;
 use crate::record::CoreLockState;
-use crate::shell::{pasteable, this_program};
+use crate::shell::this_command_with;
 use crate::text;
 
 /// The environment variable with the folder of the locks; `off` turns them off, which tests need.
@@ -81,11 +81,9 @@ impl CoreLock {
             let problem = format!("another run uses the same cores: {}", holder.described());
             match other_runs {
                 OtherRuns::Refuse => {
-                    let words: Vec<String> = std::env::args().skip(1).collect();
-                    let command = format!("{} {}", this_program(), pasteable(&words));
+                    let command = this_command_with(&["--wait"]);
                     return Err(anyhow!(
-                        "{problem}\nhint: {} --wait # or --anyway, and both runs disturb each other",
-                        command.trim_end()
+                        "{problem}\nhint: {command} # or --anyway, and both runs disturb each other"
                     ));
                 }
                 OtherRuns::Ignore => {
@@ -176,11 +174,10 @@ impl<'a> LockedFolder<'a> {
 
 impl Holder {
     fn of_this_process() -> Self {
-        let words: Vec<String> = std::env::args().skip(1).collect();
         Self {
             pid: std::process::id(),
             since: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
-            command: format!("orchestrate {}", pasteable(&words)).trim_end().into(),
+            command: this_command_with(&[]).trim_end().into(),
             cores: cpu::allowed_cores().unwrap_or_default(),
         }
     }

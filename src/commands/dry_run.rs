@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
+use crate::cli::exit_code::DONE;
 use crate::machine::Machine;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Order, Plan, Prompt, Role, Verification, Workload, context, models};
@@ -22,7 +23,7 @@ const MAX_RECORDS: usize = 30;
 pub fn show(plan: &Plan, results: &Path, warnings: &[String]) -> Result<u8> {
     let warnings: String =
         warnings.iter().map(|it| text::break_lines(&format!("warning: {it}"), WIDTH)).collect();
-    output::succeed(format!("{}{warnings}", describe(plan, &history(results))))
+    output::print_text(&format!("{}{warnings}", describe(plan, &history(results)))).map(|()| DONE)
 }
 
 /// Reads the newest `MAX_RECORDS` files of a folder, in order of time. Unreadable ones and those of other machines are ignored.

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
+use crate::cli::exit_code::DONE;
 use crate::engines::manifest::Program;
 use crate::engines::registry::{Registry, State, missing_driver, obstacle};
 use crate::plan::scenario::{Kind, SCENARIOS, SUITES, described_in_default_suite};
@@ -52,7 +53,7 @@ pub fn engines() -> Result<u8> {
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
-    output::succeed(text::break_lines(&text, WIDTH))
+    output::print_lines(&text).map(|()| DONE)
 }
 
 /// A hint, and whether it is a command: a command is pasted, so it is never wrapped.
@@ -97,7 +98,7 @@ pub fn scenarios() -> Result<u8> {
     }
     let kinds: Vec<&str> = TextKind::ALL.iter().map(|kind| kind.word()).collect();
     write!(text, "\nkinds of text (--prompts):\n{}", paragraph(&kinds.join(", ")))?;
-    output::succeed(text)
+    output::print_text(&text).map(|()| DONE)
 }
 
 /// A paragraph below a name: a hint or a description.
@@ -170,7 +171,7 @@ pub fn metrics(arguments: &MetricsArgs) -> Result<u8> {
             let heading = if heading.is_empty() { String::new() } else { format!("\n{heading}\n") };
             heading + &values.iter().map(Explained::paragraph).collect::<String>()
         });
-        return output::succeed(text::break_lines(&paragraphs.collect::<String>(), WIDTH));
+        return output::print_lines(&paragraphs.collect::<String>()).map(|()| DONE);
     }
     let values: Vec<&Explained> = groups.iter().flat_map(|(_, values)| values).collect();
     let mut text = String::new();
@@ -185,7 +186,7 @@ pub fn metrics(arguments: &MetricsArgs) -> Result<u8> {
         }
         text.extend(named.into_iter().map(|it| it.paragraph()));
     }
-    output::succeed(text::break_lines(&text, WIDTH))
+    output::print_lines(&text).map(|()| DONE)
 }
 
 pub fn schema() -> Result<u8> {

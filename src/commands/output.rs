@@ -13,6 +13,8 @@ use rustix::termios::tcgetwinsize;
 use crate::cli::exit_code::DONE;
 use crate::cli::{Verbosity, ViewArgs, verbosity};
 use crate::report::{Content, Format, Report, ReportContent, Screen, View};
+use crate::shell::{this_program, with_program};
+use crate::text;
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
@@ -23,15 +25,30 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     }
 }
 
-/// Prints the text of a command that succeeded, and returns its exit status.
+/// Prints the result of a command that succeeded, for a program or a pipe, and returns its exit status.
 pub fn succeed(text: impl AsRef<[u8]>) -> Result<u8> {
     print(text).map(|()| DONE)
+}
+
+/// Prints a text for a person: its commands can be pasted.
+pub fn print_text(text: &str) -> Result<()> {
+    print(with_this_program(text))
+}
+
+/// Prints a text for a person in lines of at most `WIDTH` columns.
+pub fn print_lines(text: &str) -> Result<()> {
+    print(text::break_lines(&with_this_program(text), WIDTH))
+}
+
+/// A text whose commands start this program as a person can start it here.
+pub fn with_this_program(text: &str) -> String {
+    with_program(text, this_program())
 }
 
 /// Prints the error chain, and its hints on lines of their own.
 #[expect(clippy::print_stderr, reason = "the message of a program that failed")]
 pub fn print_error(error: &anyhow::Error) {
-    let chain = format!("{error:#}");
+    let chain = with_this_program(&format!("{error:#}"));
     // A hint deep in the chain still comes last.
     let (message, hints) = protocol::split_hints(&chain);
     let paint = |code: &str, word: &str| match has_colour(&std::io::stderr()) {
@@ -48,12 +65,13 @@ pub fn print_error(error: &anyhow::Error) {
 /// Prints a text that is no result to stderr. A closed stderr is no error.
 pub fn print_notice(text: &str) {
     let mut stderr = std::io::stderr().lock();
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+    let _ = stderr.write_all(with_this_program(text).as_bytes()).and_then(|()| stderr.flush());
 }
 
 /// The content in a format: fitted into the width of the terminal, if stdout is one.
 pub fn render(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
-    let screen = Screen { width: width(), has_colour: has_colour(&std::io::stdout()) };
+    let program = Some(this_program());
+    let screen = Screen { width: width(), has_colour: has_colour(&std::io::stdout()), program };
     let bytes = format.render(content, screen);
     bytes.with_context(|| format!("cannot show this as `{}`", format.name))
 }

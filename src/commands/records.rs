@@ -14,7 +14,6 @@ use crate::cli::{JudgeArgs, ViewArgs, formats};
 use crate::record::{self, RunRecord, earlier_results_dirs, results_dir};
 use crate::report::{FORMATS, Format, JudgementContent, Report, ReportContent};
 use crate::shell::{Usage, pasteable};
-use crate::text;
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -105,7 +104,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     if base.header.id == new.header.id {
         // A record has no difference to itself, so a sentence replaces the table. The other formats have all entries.
         if arguments.format.name == FORMATS[0].name {
-            output::print(text::break_lines(&same_run(&base), output::WIDTH))?;
+            output::print_lines(&same_run(&base))?;
             return Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)));
         }
         judgement.notices.insert(0, same_run(&base));

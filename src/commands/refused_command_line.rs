@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::output;
 use crate::cli::exit_code::USAGE;
 use crate::engines::registry::Registry;
-use crate::shell::{pasteable, this_program};
+use crate::shell::pasteable;
 
 /// The end of clap's own errors, in place of which the hint stands.
 const CLAP_HINT: &str = "For more information, try '--help'.\n";
@@ -38,12 +38,12 @@ fn hint(error: &clap::Error) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let is_similar = error.get(ContextKind::SuggestedSubcommand).is_some();
-            (!is_similar).then(|| format!("{} -h", this_program()))
+            (!is_similar).then(|| "orchestrate -h".into())
         }
         // An option without its value.
         ErrorKind::InvalidValue if text(error, ContextKind::InvalidValue).is_none_or(str::is_empty) => {
             let words = values_of(text(error, ContextKind::InvalidArg)?);
-            Some(format!("{} {words}", this_program()))
+            Some(format!("orchestrate {words}"))
         }
         _ => None,
     }
@@ -66,7 +66,7 @@ fn engine_in_place_of_command(error: &clap::Error) -> Option<(&str, String)> {
     let is_known = Registry::open().ok()?.with_manifest(engine).is_ok();
     let is_path = name.contains('/') && Path::new(name).is_file();
     let is_engine = words.first().is_some_and(|it| it == name) && (is_known || is_path);
-    is_engine.then(|| (name, format!("{} -e {}", this_program(), pasteable(&words))))
+    is_engine.then(|| (name, format!("orchestrate -e {}", pasteable(&words))))
 }
 
 /// The command that lists the values of an option.

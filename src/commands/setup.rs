@@ -11,15 +11,14 @@ use anyhow::Result;
 use clap::Args;
 use model_files::size;
 
-use super::output::{self, WIDTH, unchecked_python};
-use crate::cli::exit_code::FAILED_CASES;
+use super::output::{self, unchecked_python};
+use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::registry::{Registry, State, missing_driver};
 use crate::engines::setup;
 use crate::machine::{CPU, Device};
 use crate::plan::selection::distinct;
 use crate::shell::{Usage, megabytes, pasteable, this_command_with};
-use crate::text;
 use several::SeveralEngines;
 use with_set_up::with_set_up;
 
@@ -58,7 +57,7 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     }
     if arguments.remove {
         let removed = named.iter().map(|engine| setup::remove(engine, &registry.engines));
-        return output::succeed(removed.collect::<Result<String>>()?);
+        return output::print_text(&removed.collect::<Result<String>>()?).map(|()| DONE);
     }
     let names: Vec<&str> = named.iter().map(|engine| engine.manifest.name.as_str()).collect();
     let target = if arguments.all { "--all".into() } else { names.join(" ") };
@@ -83,7 +82,7 @@ fn one(registry: &Registry, engine: &Engine, devices: &[Device], without_asking:
     let results = with_set_up(registry, |setting_up| {
         devices.iter().map(|device| setting_up.set_up(engine, device)).collect::<Result<String>>()
     })?;
-    output::succeed(text::break_lines(&results?, WIDTH))
+    output::print_lines(&results?).map(|()| DONE)
 }
 
 /// Prints the status of the programs and the environment of these engines. Without names, of all engines, and the unused
@@ -118,7 +117,7 @@ fn list(registry: &Registry, names: &[String]) -> Result<u8> {
         writeln!(text, "    {}", with_disk_size(&folder))?;
         writeln!(text, "    hint: rm -r {}", pasteable(&[folder.display().to_string()]))?;
     }
-    output::succeed(text::break_lines(&text, WIDTH))
+    output::print_lines(&text).map(|()| DONE)
 }
 
 fn with_disk_size(folder: &Path) -> String {

@@ -16,8 +16,7 @@ use crate::engines::manifest::{
 };
 use crate::machine::{Device, driver};
 use crate::shell::{
-    Unavailable, Usage, access_hint, corrected_command, listed, megabytes, this_program, unknown_name,
-    unknown_name_or,
+    Unavailable, Usage, access_hint, corrected_command, listed, megabytes, unknown_name, unknown_name_or,
 };
 use crate::text::quoted;
 
@@ -364,7 +363,7 @@ fn with_missing_python(first: Unavailable, program: Program) -> Unavailable {
 
 pub fn set_up_command(program: Program) -> String {
     let device = program.only_for.map_or_else(String::new, |family| format!(" --device {family}"));
-    format!("{} setup {}{device}", this_program(), program.engine.manifest.name)
+    format!("orchestrate setup {}{device}", program.engine.manifest.name)
 }
 
 /// The obstacle if the program needs another operating system. It cannot be built here either.

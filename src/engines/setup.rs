@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::registry::{self, Registry, State, set_up_command};
 use crate::machine::{CPU, Device};
-use crate::shell::{Unavailable, Usage, this_program};
+use crate::shell::{Unavailable, Usage};
 
 pub use environment::{free_mb, remove, unused, used_bytes};
 pub use needed::Needed;
@@ -201,7 +201,7 @@ fn own_programs_hint(engine: &Engine) -> String {
     let families =
         engine.manifest.devices.keys().filter_map(|family| engine.program_for_family(family).only_for);
     let families = families.collect::<Vec<_>>().join(",");
-    let command = || format!("\nhint: {} setup {} --device {families}", this_program(), engine.manifest.name);
+    let command = || format!("\nhint: orchestrate setup {} --device {families}", engine.manifest.name);
     if families.is_empty() { String::new() } else { command() }
 }
 
@@ -229,7 +229,7 @@ pub fn check_devices(registry: &Registry, name: &str, devices: &[Device]) -> Res
     let mut distinct: Vec<Device> = Vec::new();
     for device in devices {
         if let Some(known) = intended_device(registry, device) {
-            let hint = format!("{} setup {name} --device {known}", this_program());
+            let hint = format!("orchestrate setup {name} --device {known}");
             bail!(Usage(format!("no device `{device}`\nhint: {hint}")));
         }
         if !distinct.contains(device) {

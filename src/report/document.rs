@@ -51,6 +51,8 @@ pub struct Screen {
     /// The width in columns, where it is known.
     pub width: Option<usize>,
     pub has_colour: bool,
+    /// The command that starts this program there, if it is not its name.
+    pub program: Option<&'static str>,
 }
 
 impl Format {

@@ -22,7 +22,7 @@ use stats::Summary;
 pub const MIN_VALUES_FOR_P99: usize = 100;
 const RATIO_TITLE: &str = "vs ref";
 const LIMIT_TITLE: &str = "of limit";
-const EXPLANATIONS: &str = "explanations: orchestrate explain, orchestrate metrics";
+const EXPLANATIONS: &str = "explanations: `orchestrate explain`, `orchestrate metrics`";
 
 /// The table of a report, and the marks in its cells.
 pub struct Grid<'a> {

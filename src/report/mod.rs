@@ -58,7 +58,7 @@ pub fn format_named(name: &str) -> Option<&'static Format> {
 /// The text that a reader with this terminal width sees.
 #[cfg(test)]
 pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> String {
-    let screen = Screen { width, has_colour: false };
+    let screen = Screen { width, ..Screen::default() };
     String::from_utf8(format_named(format).unwrap().render(content, screen).unwrap()).unwrap()
 }
 

@@ -4,6 +4,7 @@
 use super::document::{Content, Format, Shape};
 use super::table;
 use super::tone::{Tone, pieces};
+use crate::shell::PROGRAM;
 use crate::text::width;
 
 pub const FORMAT: Format = Format {
@@ -28,7 +29,7 @@ const STYLE: &str = "\
     .good{fill:#56d364}.bad{fill:#ff7b72}.warning{fill:#e3b341}.dim{fill:#8b949e}}";
 
 fn render(content: &dyn Content) -> Vec<u8> {
-    let text = table::render(content, content.width(Some(COLUMNS)).min(COLUMNS));
+    let text = table::render(content, content.width(Some(COLUMNS)).min(COLUMNS), PROGRAM);
     let lines: Vec<&str> = text.trim_end().split('\n').collect();
     // A command that stays whole may be wider than the table.
     let columns = lines.iter().map(|line| width(line)).max().unwrap_or(0).max(COLUMNS);

@@ -15,13 +15,14 @@ use super::document::{
 };
 use super::tone;
 use super::verdict_lines::with_plain_spaces;
-use crate::text::{shorten, width, wrap};
+use crate::shell::{PROGRAM, with_program};
+use crate::text::{self, shorten, width};
 
 pub const FORMAT: Format = Format {
     name: "table",
     about: "for a terminal",
     shape: Shape::Document(|content, screen| {
-        let text = render(content, content.width(screen.width));
+        let text = render(content, content.width(screen.width), screen.program.unwrap_or(PROGRAM));
         if screen.has_colour { tone::coloured(&text) } else { tone::plain(&text) }.into_bytes()
     }),
 };
@@ -40,51 +41,71 @@ const HEADER_LINES: usize = 3;
 /// The width of the labels of a `Section::Facts`.
 const FACT_LABEL_WIDTH: usize = 14;
 
+/// The width of a line, and the command that starts this program on the reader's machine.
+#[derive(Debug, Clone, Copy)]
+struct Page<'a> {
+    limit: usize,
+    program: &'a str,
+}
+
+impl Page<'_> {
+    /// A text in lines of the page; each line after the first begins with `indent`.
+    fn wrap(self, text: &str, indent: &str) -> Vec<String> {
+        text::wrap(&with_program(text, self.program), self.limit, indent)
+    }
+
+    fn narrower(self, columns: usize) -> Self {
+        Self { limit: self.limit.saturating_sub(columns), ..self }
+    }
+}
+
 /// The text with its tones, in lines of at most `limit` columns. A command that a user can paste stays whole, so its line may be
-/// longer.
-pub fn render(content: &dyn Content, limit: usize) -> String {
+/// longer. `program` starts this program in these commands.
+pub fn render(content: &dyn Content, limit: usize, program: &str) -> String {
+    let page = Page { limit, program };
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
     for part in document.parts {
         let is_opening = matches!(part, Section::Notice(_) | Section::Caption(_)) || out.is_empty();
         out.extend((!is_opening).then(String::new));
         match part {
-            Section::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
+            Section::Notice(line) => out.extend(page.wrap(&format!("note: {line}"), "  ")),
             Section::Caption(lines) => {
-                out.extend(lines.iter().flat_map(|line| tone::continued(wrap(line, limit, "  "))))
+                out.extend(lines.iter().flat_map(|line| tone::continued(page.wrap(line, "  "))))
             }
             Section::Facts(facts) => {
-                out.extend(facts.iter().flat_map(|(label, fact)| labelled_lines(label, fact, limit)))
+                out.extend(facts.iter().flat_map(|(label, fact)| labelled_lines(label, fact, page)))
             }
-            Section::Heading(line) => out.extend(wrap(&line, limit, "  ")),
+            Section::Heading(line) => out.extend(page.wrap(&line, "  ")),
             Section::NoTable(why) => out.push(why.into()),
-            Section::Table(table) => out.extend(draw(table, limit, &mut shortened)),
-            Section::List(list) => out.extend(list_lines(&list, limit, &shortened)),
+            Section::Table(table) => out.extend(draw(table, page, &mut shortened)),
+            Section::List(list) => out.extend(list_lines(&list, page, &shortened)),
         }
     }
-    out.extend(document.summary.iter().flat_map(|line| wrap(line, limit, "  ")));
+    out.extend(document.summary.iter().flat_map(|line| page.wrap(line, "  ")));
     out.push(String::new());
     with_plain_spaces(&out.join("\n"))
 }
 
-fn labelled_lines(label: &str, fact: &str, limit: usize) -> Vec<String> {
-    let lines = wrap(fact, limit.saturating_sub(FACT_LABEL_WIDTH), "").into_iter().enumerate();
+fn labelled_lines(label: &str, fact: &str, page: Page) -> Vec<String> {
+    let lines = page.narrower(FACT_LABEL_WIDTH).wrap(fact, "").into_iter().enumerate();
     let with_label =
         lines.map(|(index, line)| format!("{:FACT_LABEL_WIDTH$}{line}", if index == 0 { label } else { "" }));
     with_label.map(|line| line.trim_end().to_string()).collect()
 }
 
-fn list_lines(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
+fn list_lines(list: &List, page: Page, shortened: &[String]) -> Vec<String> {
     let items = list.items.iter().flat_map(|item| match item {
-        Item::Listed(line) => wrap(&format!("- {line}"), limit, "  "),
-        Item::Plain(line) => tone::continued(wrap(line, limit, "  ")),
-        Item::Failure(explained) => explain(explained, limit, shortened),
+        Item::Listed(line) => page.wrap(&format!("- {line}"), "  "),
+        Item::Plain(line) => tone::continued(page.wrap(line, "  ")),
+        Item::Failure(explained) => explain(explained, page, shortened),
     });
-    list.heading.iter().flat_map(|line| wrap(line, limit, "  ")).chain(items).collect()
+    list.heading.iter().flat_map(|line| page.wrap(line, "  ")).chain(items).collect()
 }
 
-fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
-    let mut table = fit_cells(with_stacked_columns(table, limit), limit);
+fn draw(table: Table, page: Page, shortened: &mut Vec<String>) -> Vec<String> {
+    let limit = page.limit;
+    let mut table = fit_cells(with_stacked_columns(table, limit), page);
     leave_out_columns(&mut table, limit);
     let split = Split::to_width(&table, limit);
     let mut out: Vec<String> =
@@ -93,7 +114,7 @@ fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> 
         out.extend((index > 0).then(String::new));
         out.extend(split.draw(&table, piece, limit, shortened));
     }
-    out.extend(table.notes.iter().flat_map(|line| tone::continued(wrap(line, limit, "  "))));
+    out.extend(table.notes.iter().flat_map(|line| tone::continued(page.wrap(line, "  "))));
     out
 }
 
@@ -158,7 +179,8 @@ fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
 }
 
 /// The table with its long cells shortened or wrapped.
-fn fit_cells(mut table: Table, limit: usize) -> Table {
+fn fit_cells(mut table: Table, page: Page) -> Table {
+    let limit = page.limit;
     let widest = |table: &Table, index: usize| {
         let cells = table.lines.iter().map(|line| width(&line.cells[index]));
         cells.chain([width(&table.columns[index].title)]).max().unwrap_or(0)
@@ -177,15 +199,15 @@ fn fit_cells(mut table: Table, limit: usize) -> Table {
         };
         let title = &mut table.columns[index].title;
         if !title.contains('\n') && width(title) > max_width {
-            *title = wrap(title, max_width, "").join("\n");
+            *title = text::wrap(title, max_width, "").join("\n");
         }
         let wrapped = table.columns[index].overflow == Overflow::Wrapped;
         if wrapped {
-            let title = table.columns[index].title.lines().flat_map(|line| wrap(line, max_width, "  "));
+            let title = table.columns[index].title.lines().flat_map(|line| text::wrap(line, max_width, "  "));
             table.columns[index].title = title.collect::<Vec<_>>().join("\n");
         }
         for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
-            let wrap_line = |line| tone::continued(wrap(line, max_width, "  "));
+            let wrap_line = |line| tone::continued(Page { limit: max_width, ..page }.wrap(line, "  "));
             *cell = match wrapped {
                 true => cell.lines().flat_map(wrap_line).collect::<Vec<_>>().join("\n"),
                 false => shorten(cell, max_width),
@@ -431,20 +453,23 @@ fn kept_together(table: &Table, start: usize) -> Vec<Range<usize>> {
 }
 
 /// The explanation of a failure: the names of its rows, the message if the table shortened it, the end of stderr, the hints.
-fn explain(explained: &ExplainedFailure, limit: usize, shortened: &[String]) -> Vec<String> {
+fn explain(explained: &ExplainedFailure, page: Page, shortened: &[String]) -> Vec<String> {
     let ExplainedFailure { names, failure } = explained;
-    let mut out = Vec::new();
+    let (mut out, inner) = (Vec::new(), page.narrower(2));
     if shortened.contains(&failure.line()) {
-        out.extend(wrap(&failure.line(), limit - 2, "  "));
+        out.extend(inner.wrap(&failure.line(), "  "));
     }
     let skipped = failure.stderr.len().saturating_sub(MAX_STDERR_LINES);
-    out.extend(failure.stderr.iter().skip(skipped).map(|line| shorten(&format!("| {line}"), limit - 2)));
+    out.extend(failure.stderr.iter().skip(skipped).map(|line| shorten(&format!("| {line}"), inner.limit)));
     // The first hint is a command to be pasted, so it stays on one line. The others are advice.
     for (index, hint) in failure.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
         let hint = format!("hint: {hint}");
-        out.extend(if index == 0 { vec![hint] } else { wrap(&hint, limit - 2, "  ") });
+        out.extend(match index {
+            0 => vec![with_program(&hint, page.program)],
+            _ => inner.wrap(&hint, "  "),
+        });
     }
     let indented = out.into_iter().map(|line| format!("  {line}"));
-    let lines: Vec<String> = wrap(&names.join("; "), limit, "  ").into_iter().chain(indented).collect();
+    let lines: Vec<String> = page.wrap(&names.join("; "), "  ").into_iter().chain(indented).collect();
     if lines.len() > 1 { lines } else { Vec::new() }
 }

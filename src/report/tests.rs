@@ -220,7 +220,7 @@ coal
 vs ref: speed-up over `patient-original`, by cold start (load), TTFT (ttft), prefill, decode; above
   1 is better
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
-explanations: orchestrate explain, orchestrate metrics
+explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&default_suite_record(), 100), expected);
     // With every metric there is still one table: its header occurs once.
@@ -276,7 +276,7 @@ noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; 
 
 vs ref: speed-up over `patient-original`, by total; above 1 is better
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
-explanations: orchestrate explain, orchestrate metrics
+explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&measured(&selection, &[ORIGINAL, BEACON]), 100), expected);
 }
@@ -307,7 +307,7 @@ prefill   3               83.8                     12,200          77.0
 decode    3               4.41  1.86  1.89  4.86    7,250     524  61.0
 
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
-explanations: orchestrate explain, orchestrate metrics
+explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&record, 100), expected);
 }
@@ -321,7 +321,7 @@ AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
 nothing was measured
 
-explanations: orchestrate explain, orchestrate metrics
+explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered(&empty_record(), "table", 100), expected);
     assert!(rendered(&empty_record(), "markdown", 100).contains("Nothing was measured."));
@@ -351,7 +351,7 @@ beacon
   hint: orchestrate setup beacon
 coal
   hint: orchestrate setup coal
-explanations: orchestrate explain, orchestrate metrics
+explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered(&record, "table", 100), expected);
 }
@@ -402,7 +402,7 @@ fn the_worst_record_fits_its_width_and_keeps_every_failure_and_hint() {
         assert!(text.lines().any(|line| line.ends_with("--model embedded --device cpu")), "{text}");
         assert!(text.contains("hint: orchestrate setup coal"), "{text}");
         assert!(text.starts_with("note: the run was interrupted"), "{text}");
-        assert!(text.ends_with("explanations: orchestrate explain, orchestrate metrics\n"), "{text}");
+        assert!(text.ends_with("explanations: `orchestrate explain`, `orchestrate metrics`\n"), "{text}");
     }
 }
 

@@ -95,7 +95,7 @@ fn engines_that_are_set_up_are_measured_in_each_precision_and_the_best_verified_
     assert!(text.contains("not recommended: `broken`: its output is wrong"), "{text}");
     assert!(text.contains("not measured: `absent`: not built; hint: "), "{text}");
     assert!(text.contains("throughput: not measured yet"), "{text}");
-    let untried = "not tried: the presets `swift:spinning`; hint: `orchestrate recommend --presets`";
+    let untried = "not tried: the presets `swift:spinning`; hint: `./bin/orchestrate recommend --presets`";
     assert!(text.contains(untried), "{text}");
     // The output has the table too.
     assert!(
@@ -202,7 +202,7 @@ fn explain_without_a_record_explains_the_latest_one() {
     let outcome = orchestrate(&["explain", "swift:small", "decode"]).exits_with(0);
     outcome.assert_stdout(&["`swift:small` `decode`", "1 measured request in 1 launch"]);
     let outcome = orchestrate(&["explain", "swfit:small"]).exits_with(2);
-    outcome.assert_stderr(&["no engine or case `swfit:small`", "hint: orchestrate explain swift:small"]);
+    outcome.assert_stderr(&["no engine or case `swfit:small`", "hint: ./bin/orchestrate explain swift:small"]);
     orchestrate(&["explain"])
         .exits_with(0)
         .assert_stdout(&["columns", "decode: generated tokens per second"]);

@@ -41,6 +41,51 @@ fn write_two_records(scratch: &Scratch) -> [PathBuf; 2] {
     [earlier, later]
 }
 
+/// The text of the first command between backticks in the line that begins with `start`.
+fn command_after<'a>(start: &str, text: &'a str) -> &'a str {
+    let line = text.lines().find_map(|line| line.strip_prefix(start));
+    line.and_then(|line| line.split('`').nth(1))
+        .unwrap_or_else(|| panic!("no command after `{start}`: {text}"))
+}
+
+#[test]
+fn a_command_below_a_table_runs_as_it_is_although_the_program_is_not_on_path() {
+    let scratch = Scratch::outside_checkout();
+    write_two_records(&scratch);
+    let report = |words: &[&str]| {
+        let mut command = scratch.orchestrate_without_checkout();
+        finish(command.args(["report", "results/a.jsonl"]).args(words)).exits_with(0)
+    };
+    let table = report(&[]).stdout;
+    let pasted = command_after("in full: ", &table);
+    assert_eq!(pasted, "./bin/orchestrate report results/a.jsonl --full");
+    let mut shell = scratch.command("sh");
+    let full = finish(shell.args(["-c", pasted]).current_dir(&scratch.path)).exits_with(0);
+    assert_eq!(full.stdout, report(&["--full"]).stdout);
+    // A page for others is the same wherever it is made.
+    for format in ["markdown", "csv", "json", "svg"] {
+        let page = report(&["--format", format]).stdout;
+        let mut installed = scratch.orchestrate_without_checkout();
+        installed.args(["report", "results/a.jsonl", "--format", format]).env("PATH", scratch.join("bin"));
+        assert!(
+            page == finish(&mut installed).stdout && !page.contains("bin/orchestrate"),
+            "{format}: {page}"
+        );
+    }
+}
+
+#[test]
+fn a_program_on_path_is_named_by_its_short_name() {
+    let scratch = Scratch::outside_checkout();
+    let hint = |path: &str| {
+        let mut command = scratch.orchestrate_without_checkout();
+        finish(command.arg("report").env("PATH", path)).exits_with(2).stderr
+    };
+    let found = format!("{}:/usr/bin:/bin", scratch.join("bin").display());
+    assert!(hint(&found).ends_with("\nhint: orchestrate --all\n"), "{}", hint(&found));
+    assert!(hint("/usr/bin:/bin").ends_with("\nhint: ./bin/orchestrate --all\n"));
+}
+
 #[test]
 fn records_are_written_to_results_or_to_the_folder_of_the_variable_or_of_the_option() {
     let scratch = Scratch::new();
@@ -142,13 +187,13 @@ fn records_are_listed_newest_first_in_every_format() {
 fn without_a_record_the_hint_has_the_command_that_makes_or_finds_one() {
     let scratch = Scratch::outside_checkout();
     let run = |words: &[&str]| finish(scratch.orchestrate_without_checkout().args(words));
-    let [none, hint] = ["no run record in the folder `results`", "\nhint: orchestrate --all\n"];
+    let [none, hint] = ["no run record in the folder `results`", "\nhint: ./bin/orchestrate --all\n"];
     run(&["report"]).exits_with(2).assert_stderr(&[none, hint]);
     run(&["report", "--list"]).exits_with(0).assert_stdout(&[none, hint]);
     // Earlier versions wrote records into the data folder.
     let earlier = scratch.join("home/results");
     store(&earlier.join("x.jsonl"), "2026-01-02T03:04:05Z", "earlier");
-    let hint = format!("\nhint: orchestrate report --list --results {}\n", earlier.display());
+    let hint = format!("\nhint: ./bin/orchestrate report --list --results {}\n", earlier.display());
     run(&["report"]).exits_with(2).assert_stderr(&[none, &hint]);
     let listed = run(&["report", "--list"]).exits_with(0);
     listed.assert_stdout(&[none, "report --list --results"]);

@@ -190,7 +190,7 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
         (
             &["-s", "decode,depth"][..],
             "`depth`: 8,224 prompt tokens and 64 new tokens exceed the context of 2,048",
-            "another model (`-m`) or another scenario (`orchestrate scenarios`)",
+            "another model (`-m`) or another scenario (`./bin/orchestrate scenarios`)",
         ),
         (
             &["-s", "decode", "--depth", "0", "--new-tokens", "2017"],
@@ -352,7 +352,7 @@ fn a_path_that_is_no_model_is_refused_before_a_build() {
     ];
     for (path, why) in wrong {
         let path = scratch.join(path).display().to_string();
-        let expected = format!("error: model `{path}`: {why}\nhint: orchestrate model list\n");
+        let expected = format!("error: model `{path}`: {why}\nhint: ./bin/orchestrate model list\n");
         for mode in [&[][..], &["--dry-run"]] {
             let mut command = scratch.orchestrate_without_checkout();
             command.args(["-e", "narrow", "-s", "decode", "--depth", "0", "-m", &path]).args(mode);

@@ -77,6 +77,19 @@ pub fn fake_engine() -> &'static Path {
     })
 }
 
+/// A folder for PATH that has the orchestrator and no other program.
+fn folder_of_installed() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let program = Path::new(env!("CARGO_BIN_EXE_orchestrate"));
+        let folder = program.with_file_name("orchestrate-on-path");
+        std::fs::create_dir_all(&folder).unwrap();
+        // Another test process may have made the link.
+        let _ = std::os::unix::fs::symlink(program, folder.join("orchestrate"));
+        folder
+    })
+}
+
 /// The folder of one test. Dropping it removes the folder and kills the test's processes.
 pub struct Scratch {
     pub path: PathBuf,
@@ -108,9 +121,13 @@ impl Scratch {
         self.path.join(name)
     }
 
-    /// The orchestrator, with its data in this folder and without the user's settings.
+    /// The orchestrator, with its data in this folder and without the user's settings. It is on PATH, as an installed one is, so
+    /// that its hints name it `orchestrate` wherever it was built.
     pub fn orchestrate(&self) -> Command {
-        self.command(env!("CARGO_BIN_EXE_orchestrate"))
+        let mut command = self.command(env!("CARGO_BIN_EXE_orchestrate"));
+        let others = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{others}", folder_of_installed().display()));
+        command
     }
 
     /// Writes a source tree with these engines, each with its name and its manifest in TOML, into this folder.

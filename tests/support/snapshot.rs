@@ -66,14 +66,10 @@ fn without_formats(text: &str) -> String {
 
 fn redact(text: &str, scratch: &Scratch) -> String {
     let text = without_formats(text);
-    let text = text.replace(env!("CARGO_BIN_EXE_orchestrate"), "[ORCHESTRATE]");
     // A hint may name a path in the checkout as the user would type it.
     let in_checkout = scratch.path.strip_prefix(root()).unwrap_or(&scratch.path);
     let text = text.replace(&*scratch.path.to_string_lossy(), "[TMP]");
     let text =
         text.replace(&*in_checkout.to_string_lossy(), "[TMP]").replace(&*root().to_string_lossy(), "[ROOT]");
-    let relative =
-        env!("CARGO_BIN_EXE_orchestrate").strip_prefix(&*root().to_string_lossy()).unwrap_or("/orchestrate");
-    let text = text.replace(&format!(".{relative}"), "[ORCHESTRATE]");
     text.replace(env!("CARGO_PKG_VERSION"), "[VERSION]")
 }

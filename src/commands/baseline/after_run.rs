@@ -16,8 +16,8 @@ use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, ERROR, INCONCLUSIVE, INTERRUPTED, USAGE, most_severe, of_conclusion};
 use crate::commands::output;
 use crate::record::{Recorder, RunRecord};
-use crate::report;
-use crate::shell::this_program;
+use crate::report::{self, Screen};
+use crate::shell::{pasteable, this_program};
 use crate::text::plural;
 
 /// Saves the run as the baseline that `--save-baseline` names. Prints the judgement on stderr if people do not see it on
@@ -58,7 +58,8 @@ fn print_judgement(arguments: &RunArgs, judgement: Result<Judgement>) -> Result<
     if let Some(why) = hidden_on_stdout(arguments) {
         // Programs read stdout, so the table for people goes to stderr.
         let content = report::JudgementContent { judgement: &judgement, full: arguments.view.full };
-        let table = report::FORMATS[0].render(&content, report::Screen::default()).unwrap_or_default();
+        let screen = Screen { program: Some(this_program()), ..Screen::default() };
+        let table = report::FORMATS[0].render(&content, screen).unwrap_or_default();
         let table = String::from_utf8_lossy(&table);
         note(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
     }
@@ -149,12 +150,11 @@ fn note_interrupted(arguments: &RunArgs, record: &Path) {
         note(&format!("baseline `{name}` is not saved: the run was interrupted"));
     }
     if let Some(name) = arguments.baseline.baseline.as_ref().filter(|_| !arguments.baseline.rerun_baseline) {
-        let command = format!("{} compare {name} {}", this_program(), record.display());
+        let command = format!("orchestrate compare {name} {}", pasteable(&[record.display().to_string()]));
         note(&format!("not compared with baseline `{name}`: the run was interrupted\nhint: {command}"));
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a note for the user; results are on stdout")]
 fn note(line: &str) {
-    eprintln!("{line}");
+    output::print_notice(&format!("{line}\n"));
 }

@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use super::description::{Baseline, Row};
 use super::store;
+use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::text::line;
 
@@ -27,7 +28,7 @@ pub fn baseline(command: &BaselineCommand) -> Result<u8> {
         BaselineCommand::Show { name } => show(&Baseline::read(name)?)?,
         BaselineCommand::Remove { name } => remove(name)?,
     };
-    output::succeed(text)
+    output::print_text(&text).map(|()| DONE)
 }
 
 fn list() -> Result<String> {

@@ -87,13 +87,13 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         keeper: Some(keeper.handle()),
     };
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
-    output::print(page::head(&label, &configuration.command, &model))?;
+    output::print_text(&page::head(&label, &configuration.command, &model))?;
     let mut subject = Subject::new(configuration, run_id, settings)?;
     subject.device_is_named = arguments.device.is_some();
     let mut printed = Printed::default();
     for (group, checks) in GROUPS {
         if subject.blocked().is_none() {
-            output::print(format!("\n{group}\n"))?;
+            output::print_text(&format!("\n{group}\n"))?;
             run_group(checks, &mut subject, &mut printed)?;
         }
     }
@@ -101,15 +101,15 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         let all: usize = GROUPS.iter().map(|(_, checks)| checks.len()).sum();
         let not_run = all as u32 - printed.counts.all();
         printed.counts.skipped += not_run;
-        output::print(page::skipped(not_run, why, printed.faults.get(why).copied()))?;
+        output::print_text(&page::skipped(not_run, why, printed.faults.get(why).copied()))?;
     }
     let verdict = match subject.no_engine {
         true => page::no_engine(&label),
         false => page::verdict(&label, &printed.counts),
     };
-    output::print(verdict)?;
+    output::print_text(&verdict)?;
     if subject.blocked().is_none() && !subject.can_be_verified() {
-        output::print(format!("UNVERIFIED in every run; hint: {UNVERIFIABLE_HINT}\n"))?;
+        output::print_text(&format!("UNVERIFIED in every run; hint: {UNVERIFIABLE_HINT}\n"))?;
     }
     Ok(if printed.counts.wrong + printed.counts.skipped == 0 { DONE } else { FAILED_CASES })
 }
@@ -135,8 +135,10 @@ fn run_group(checks: &[Check], subject: &mut Subject, printed: &mut Printed) -> 
         }
         print_pending(pending.take())?;
         match result {
-            Ok(()) => output::print(page::passed(check))?,
-            Err(Finding::Wrong(fault)) => output::print(printed.fault(check, fault, &subject.evidence()))?,
+            Ok(()) => output::print_text(&page::passed(check))?,
+            Err(Finding::Wrong(fault)) => {
+                output::print_text(&printed.fault(check, fault, &subject.evidence()))?
+            }
             Err(why) => pending = Some((why, vec![check.name])),
         }
     }
@@ -144,7 +146,7 @@ fn run_group(checks: &[Check], subject: &mut Subject, printed: &mut Printed) -> 
 }
 
 fn print_pending(pending: Option<(Finding, Vec<&str>)>) -> Result<()> {
-    pending.map_or(Ok(()), |(why, names)| output::print(page::not_passed(&names, &why)))
+    pending.map_or(Ok(()), |(why, names)| output::print_text(&page::not_passed(&names, &why)))
 }
 
 /// The results that were printed so far.

@@ -8,6 +8,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use model_files::{Dtype, ModelFacts, ModelFolder, SHAPES, Shape, size};
 
+use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::shell::{Usage, did_you_mean, usage};
 use crate::text;
@@ -37,7 +38,11 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
             Err(_) => return Err(unknown_model(&arguments.model, error)),
         },
     };
-    output::succeed(if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { page(&facts)? })
+    match arguments.json {
+        true => output::print(serde_json::to_string_pretty(&facts)? + "\n")?,
+        false => output::print_text(&page(&facts)?)?,
+    }
+    Ok(DONE)
 }
 
 /// The error of a name that is neither a model nor a shape. If a known name is similar, the hint proposes it.

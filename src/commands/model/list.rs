@@ -15,6 +15,7 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
+use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::shell::{Usage, parse_bytes};
 use crate::text;
@@ -24,7 +25,7 @@ pub fn list() -> Result<u8> {
     let shapes = SHAPES.iter().map(|(name, _)| Shape::named(name)).collect::<Result<Vec<_>>>()?;
     let shapes: Vec<_> = shapes.iter().map(|shape| (shape.name.as_str(), shape.about.as_str())).collect();
     write!(text, "\n{}", describe_shapes(&shapes))?;
-    output::succeed(text)
+    output::print_text(&text).map(|()| DONE)
 }
 
 /// The text about the shapes of `synth`, each with its description. Empty without shapes.
@@ -180,7 +181,7 @@ pub fn cache(arguments: &CacheArgs) -> Result<u8> {
     } else {
         write_conversions(&mut text)?;
     }
-    output::succeed(text)
+    output::print_text(&text).map(|()| DONE)
 }
 
 fn write_conversions(text: &mut String) -> Result<()> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::cli::{Verbosity, verbosity};
-use crate::commands::output::{WIDTH, has_one_stream, size_of};
+use crate::commands::output::{WIDTH, has_one_stream, size_of, with_this_program};
 use crate::engines::setup::SetUpEvent;
 use crate::record::RunRecord;
 use crate::run::Event;
@@ -105,6 +105,7 @@ impl<'a> Progress<'a> {
         let mut lines = self.state.take(&event, &facts);
         let is_warning_in_log = matches!(event, Event::Warned(_)) && self.display == Display::Log;
         let has_report = self.report.is_some();
+        lines.iter_mut().for_each(|line| line.text = with_this_program(&line.text));
         let is_only_in_report =
             has_report && (verbosity() == Verbosity::Quiet || is_warning_in_log && has_one_stream());
         lines.retain(|line| {

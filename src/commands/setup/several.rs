@@ -15,7 +15,7 @@ use crate::engines::manifest::{Engine, Environment, Program};
 use crate::engines::registry::Registry;
 use crate::engines::setup::{self, Needed};
 use crate::machine::Device;
-use crate::shell::{Unavailable, Usage, megabytes, pasteable, this_program};
+use crate::shell::{Unavailable, Usage, megabytes, this_command_with};
 use crate::text;
 
 /// Engines to set up together.
@@ -53,7 +53,7 @@ impl SeveralEngines<'_> {
             }
             failed
         })?;
-        output::print(summary(&needed, &failed))?;
+        output::print_text(&summary(&needed, &failed))?;
         let cannot_run = needed.iter().any(|it| it.devices.is_empty());
         Ok(if failed.is_empty() && (self.all || !cannot_run) { DONE } else { FAILED_CASES })
     }
@@ -166,8 +166,7 @@ fn impossible(needed: &[Needed]) -> String {
 /// Asks on a terminal. Without one, refuses with the command that does not ask.
 fn confirm(engines: usize) -> Result<bool> {
     if !(stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        let command: Vec<String> = std::env::args().skip(1).chain(["--yes".into()]).collect();
-        let hint = format!("{} {}", this_program(), pasteable(&command));
+        let hint = this_command_with(&["--yes"]);
         return Err(Usage(format!(
             "this set-up must be confirmed, and there is no terminal; nothing was set up\nhint: {hint}"
         ))

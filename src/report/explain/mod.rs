@@ -19,6 +19,7 @@ use super::ranking::rankings;
 use super::run_data::RunData;
 use super::run_report::Report;
 use crate::record::RunRecord;
+use crate::shell::quoted_command;
 pub use comparison::Detail;
 use context::{Context, Part, command};
 use subject::Subject;
@@ -55,11 +56,6 @@ pub fn explain_term(words: &[String]) -> Option<Explanation> {
     };
     let more = vec!["orchestrate explain ENGINE".into(), "orchestrate metrics".into()];
     (!parts.is_empty()).then(|| Explanation { about, parts, more, ..Explanation::default() })
-}
-
-/// A hint with its command between backticks, so that no line is broken within it.
-fn quoted_command(hint: &str) -> String {
-    if hint.starts_with("orchestrate ") { format!("`{hint}`") } else { hint.to_string() }
 }
 
 impl Context<'_> {

@@ -19,7 +19,7 @@ use crate::report::rows::{FailureSummary, group_by_key};
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::{self, CONTRADICTED, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
-use crate::shell::pasteable;
+use crate::shell::{pasteable, quoted_command};
 use crate::text::{plural, shorten_at_word, width};
 
 /// The most warnings above the table; the full report has all.
@@ -117,7 +117,7 @@ fn failures(overview: &Overview, saved: Option<&str>) -> Vec<String> {
 /// `; hint: ...`, with the first line of the hint, which can be pasted.
 fn hint(failure: &FailureSummary) -> String {
     let first = failure.hint.as_ref().and_then(|hint| hint.lines().next());
-    first.map_or_else(String::new, |hint| format!("; hint: {hint}"))
+    first.map_or_else(String::new, |hint| format!("; hint: {}", quoted_command(hint)))
 }
 
 /// The reason why no engine has a rank: outputs were not checked, or none is verified. A single configuration needs no rank, so
@@ -266,7 +266,9 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         Some((first.to_string(), format!("`{}`", it.engine.label)))
     });
     let hints = group_by_key(hinted).into_iter().take(MAX_FAILURES);
-    notes.extend(hints.map(|(hint, names)| format!("hint for {}: {hint}", names.join(", "))));
+    notes.extend(
+        hints.map(|(hint, names)| format!("hint for {}: {}", names.join(", "), quoted_command(&hint))),
+    );
     notes.into_iter().map(|note| Tone::Dim.of(&verdict_lines::with_plain_spaces(&note))).collect()
 }
 

@@ -158,7 +158,7 @@ fn an_unverified_engine_never_leads() {
     // Colours make its row less prominent.
     let report = &Report::of(&seven_engines());
     let content = ReportContent { report, view: View::default(), judgement: None, saved: None };
-    let screen = Screen { width: Some(100), has_colour: true };
+    let screen = Screen { width: Some(100), has_colour: true, ..Screen::default() };
     let coloured = String::from_utf8(FORMATS[0].render(&content, screen).unwrap()).unwrap();
     let dim: Vec<&str> = coloured.lines().filter(|line| line.starts_with("\u{1b}[2mtext-only")).collect();
     assert_eq!(dim.len(), 1, "{coloured}");
