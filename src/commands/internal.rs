@@ -1,4 +1,4 @@
-//! `orchestrate keeper` and `orchestrate probe-gpu`, hidden: this program starts them itself, as processes of their own.
+//! `orchestrate keeper`, `probe-gpu` and `null-engine`, hidden: this program starts them itself, as processes of their own.
 
 use anyhow::Result;
 use clap::Args;
@@ -29,4 +29,10 @@ pub struct ProbeGpuArgs {
 /// Prints the limits of GPUs as JSON. It runs in a process of its own, so that the run keeps no CUDA context on a GPU.
 pub fn probe_gpu(arguments: ProbeGpuArgs) -> Result<u8> {
     output::succeed(serde_json::to_string(&gpu_limits::probe(arguments.devices))? + "\n")
+}
+
+/// Answers requests as an engine that computes nothing does.
+pub fn null_engine() -> Result<u8> {
+    null_engine::answer_requests(&mut std::io::stdin().lock(), &mut |bytes| output::print(bytes))?;
+    Ok(DONE)
 }

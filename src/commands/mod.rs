@@ -10,7 +10,6 @@ mod internal;
 mod listings;
 mod machine;
 mod model;
-mod null_engine;
 mod overhead;
 mod recommend;
 mod records;
@@ -107,7 +106,7 @@ commands! { matches:
     Man(arguments: generated::ManArgs) => generated::man(&arguments, Cli::command()),
     /// An engine that computes nothing; `overhead` measures with it
     #[command(hide = true)]
-    NullEngine => null_engine::null_engine(),
+    NullEngine => internal::null_engine(),
     /// Probe the limits of GPUs, as JSON; a separate process, so that a run keeps no CUDA context on a GPU
     #[command(hide = true)]
     ProbeGpu(arguments: internal::ProbeGpuArgs) => internal::probe_gpu(arguments),

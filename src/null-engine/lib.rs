@@ -1,5 +1,9 @@
 //! An engine that computes nothing: its measured cost is the cost of a request. It uses no engine kit, which would add to the
 //! cost. Its time stamps come from a real clock. It sleeps for each token as long as the option `ms_per_token` says.
+//!
+//! It is a crate of its own, because a release build optimises it as it optimises the engines, and not the package `orchestrate`
+//! (`profile.release` in `Cargo.toml`). It is compiled into `orchestrate` all the same, so nothing is installed beside it. Its
+//! functions are not generic: generic code is compiled, and so optimised, with the crate that calls it.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -10,30 +14,29 @@ use protocol::{
     IgnoreEos, Iteration, Load, Loaded, Message, Request, Sequence, Token,
 };
 
-use crate::cli::exit_code::DONE;
-use crate::commands::output;
-
 /// The load option for the time of a token.
 const TOKEN_TIME_OPTION: &str = "ms_per_token";
 
-/// Answers until `shutdown` or the end of stdin.
-pub fn null_engine() -> Result<u8> {
+/// Writes the bytes of an answer.
+type Write<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+
+/// Answers the requests of `input` until `shutdown` or its end.
+pub fn answer_requests(input: &mut dyn Read, write: Write) -> Result<()> {
     let (mut framer, mut bytes) = (Framer::default(), vec![0; 64 * 1024]);
     let mut engine = NullEngine::default();
-    let mut stdin = std::io::stdin().lock();
-    while let Ok(read @ 1..) = stdin.read(&mut bytes) {
+    while let Ok(read @ 1..) = input.read(&mut bytes) {
         let clock_start = Instant::now();
         let mut frames = Vec::new();
         framer.push(&bytes[..read], |frame| frames.push(frame));
         for frame in frames {
-            let Some(answer) = engine.answer(frame, clock_start)? else { continue };
-            output::print(protocol::encode(&answer))?;
+            let Some(answer) = engine.answer(frame, clock_start, write)? else { continue };
+            write(&protocol::encode(&answer))?;
             if answer == (Message::Bye {}) {
-                return Ok(DONE);
+                return Ok(());
             }
         }
     }
-    Ok(DONE)
+    Ok(())
 }
 
 #[derive(Default)]
@@ -44,7 +47,7 @@ struct NullEngine {
 }
 
 impl NullEngine {
-    fn answer(&mut self, frame: Frame, clock_start: Instant) -> Result<Option<Message>> {
+    fn answer(&mut self, frame: Frame, clock_start: Instant, write: Write) -> Result<Option<Message>> {
         let refuse = |kind, message: String| Ok(Some(Message::Failed(Failed::new(kind, message))));
         let line = match frame {
             Frame::Line(line) => line,
@@ -61,7 +64,7 @@ impl NullEngine {
             Request::Load(load) => {
                 self.load(&load, clock_start).map_or_else(Message::Failed, Message::Loaded)
             }
-            Request::Generate(generate) => Message::Generated(self.generate(generate, clock_start)?),
+            Request::Generate(generate) => Message::Generated(self.generate(generate, clock_start, write)?),
             Request::Facts {} => Message::Facts(self.facts.clone()),
             Request::Shutdown {} => Message::Bye {},
             Request::Score(_) => {
@@ -97,7 +100,7 @@ impl NullEngine {
         Ok(Loaded { load_ns: elapsed_ns(clock_start), facts: self.facts.clone(), ..Loaded::default() })
     }
 
-    fn generate(&self, request: Generate, clock_start: Instant) -> Result<Generated> {
+    fn generate(&self, request: Generate, clock_start: Instant, write: Write) -> Result<Generated> {
         // A byte of text counts as a token.
         let prompt_lengths: Vec<u32> =
             match (&request.prompt_ids, &request.prompts_ids, &request.prompt, &request.prompts) {
@@ -106,7 +109,7 @@ impl NullEngine {
                 (_, _, Some(text), _) => vec![text.len() as u32],
                 (.., texts) => texts.iter().flatten().map(|text| text.len() as u32).collect(),
             };
-        let mut iterate = |number| self.iterate(&request, &prompt_lengths, number, clock_start);
+        let mut iterate = |number| self.iterate(&request, &prompt_lengths, number, clock_start, write);
         let warmup_iterations = (0..request.warmup).map(&mut iterate).collect::<Result<_>>()?;
         let iterations = (0..request.iterations).map(&mut iterate).collect::<Result<_>>()?;
         Ok(Generated { id: request.id.clone(), iterations, warmup_iterations, ..Generated::default() })
@@ -118,6 +121,7 @@ impl NullEngine {
         prompt_lengths: &[u32],
         iteration: u32,
         clock_start: Instant,
+        write: Write,
     ) -> Result<Iteration> {
         let start_ns = elapsed_ns(clock_start);
         let streamed_sequences = if request.stream { prompt_lengths.len() as u32 } else { 0 };
@@ -131,7 +135,7 @@ impl NullEngine {
                 let id = request.id.clone();
                 let token =
                     Message::Token(Token { id, iteration, sequence, index, ids: vec![id_of(index)], ns });
-                output::print(protocol::encode(&token))?;
+                write(&protocol::encode(&token))?;
             }
         }
         let sequence = |&prompt_tokens: &u32| Sequence {
@@ -189,7 +193,8 @@ mod tests {
 
     fn answer(line: &str) -> Message {
         let mut engine = NullEngine::default();
-        engine.answer(Frame::Line(line.as_bytes().to_vec()), Instant::now()).unwrap().unwrap()
+        let frame = Frame::Line(line.as_bytes().to_vec());
+        engine.answer(frame, Instant::now(), &mut |_| Ok(())).unwrap().unwrap()
     }
 
     #[test]
