@@ -6,6 +6,7 @@
 mod support;
 
 mod commands;
+mod glossary;
 mod links;
 mod messages;
 mod page;
