@@ -202,7 +202,8 @@ fn explain_without_a_record_explains_the_latest_one() {
     let outcome = orchestrate(&["explain", "swift:small", "decode"]).exits_with(0);
     outcome.assert_stdout(&["`swift:small` `decode`", "1 measured request in 1 launch"]);
     let outcome = orchestrate(&["explain", "swfit:small"]).exits_with(2);
-    outcome.assert_stderr(&["no engine or case `swfit:small`", "hint: ./bin/orchestrate explain swift:small"]);
+    outcome
+        .assert_stderr(&["no engine or case `swfit:small`", "hint: ./bin/orchestrate explain swift:small"]);
     orchestrate(&["explain"])
         .exits_with(0)
         .assert_stdout(&["columns", "decode: generated tokens per second"]);
