@@ -188,8 +188,16 @@ fn begins_command(text: &str) -> bool {
 
 /// A hint with a command of this program between backticks, so that no line is broken within it.
 pub fn quoted_command(hint: &str) -> String {
-    let is_command = hint.strip_prefix(PROGRAM).is_some_and(|rest| rest.starts_with(' '));
-    if is_command { format!("`{hint}`") } else { hint.to_string() }
+    let (command, comment) = hint.split_once(" #").unwrap_or((hint, ""));
+    let (command, comment) = (command.trim_end(), comment.trim());
+    // Variables may come before the program.
+    let mut words = command.split(' ').skip_while(|word| word.contains('='));
+    let is_command = words.next() == Some(PROGRAM) && words.next().is_some() && !command.contains('`');
+    match comment {
+        _ if !is_command => hint.to_string(),
+        "" => format!("`{command}`"),
+        comment => format!("`{command}` ({comment})"),
+    }
 }
 
 /// The command line of this process with more words at its end.
@@ -269,6 +277,21 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hint_with_a_command_has_the_command_alone_between_backticks() {
+        let cases = [
+            ("orchestrate setup x", "`orchestrate setup x`"),
+            ("orchestrate setup x # or install X", "`orchestrate setup x` (or install X)"),
+            ("A=1 orchestrate setup x    # builds `x`", "`A=1 orchestrate setup x` (builds `x`)"),
+            ("--timeout 60", "--timeout 60"),
+            ("orchestrate", "orchestrate"),
+            ("set A=1 # orchestrate reads it", "set A=1 # orchestrate reads it"),
+        ];
+        for (hint, quoted) in cases {
+            assert_eq!(quoted_command(hint), quoted);
+        }
+    }
 
     #[test]
     fn the_error_about_denied_access_has_the_command_that_grants_access() {

@@ -259,7 +259,7 @@ pub fn significant_digits(value: f64, digits: i32) -> String {
     let last = digits - 1;
     let written = format!("{value:.*e}", last as usize);
     let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
-    if exponent > last {
+    if exponent >= last {
         let step = 10f64.powi(exponent - last);
         let rounded = ((value / step).round() * step).abs();
         let sign = if value < 0.0 { "-" } else { "" };

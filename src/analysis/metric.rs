@@ -271,7 +271,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Estimate,
         about: "exponential of the mean loss of a token: exp(sum of -log p / tokens), over all scored tokens of the text, in the \
                 engine's own precision. Only in the scenario `perplexity`, which scores windows of the same text once. Absent if \
-                the engine finds a token impossible.",
+                the engine finds a token impossible, or if it is too large for a number.",
         of: prediction::perplexity,
     },
     Metric {

@@ -41,6 +41,26 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
 }
 
 #[test]
+fn a_run_that_scores_a_text_once_can_be_a_baseline_and_gates_the_next_run() {
+    let scratch = Scratch::new();
+    let run = |settings: &str, words: &[&str]| {
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(scratch.engine("one", settings)).args([
+            "-s",
+            "perplexity",
+            "--iterations",
+            "2",
+        ]);
+        command.args(words).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
+        finish_without_panic(&mut command)
+    };
+    run("", SAVE).exits_with(0).assert_stderr(&["baseline `main` is saved: 1 row, in `"]);
+    run("", COMPARE).exits_with(0);
+    run("--score-offset -0.03", COMPARE).exits_with(1);
+    run("--fault impossible_tokens", COMPARE).exits_with(1);
+}
+
+#[test]
 fn a_script_is_stored_with_a_warning_about_its_dependencies() {
     let scratch = Scratch::new();
     let outcome = run(&scratch, &engine(&scratch, "script", 2000), SAVE).exits_with(0);

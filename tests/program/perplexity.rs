@@ -246,8 +246,9 @@ fn a_window_longer_than_the_models_context_becomes_the_longest_that_fits() {
 #[test]
 fn a_comparison_of_two_records_judges_the_perplexity_of_the_same_text_exactly() {
     let scratch = Scratch::new();
-    let record = |name: &str, offset: &str| {
-        let engine = scratch.engine("one", &format!("--score-offset {offset}"));
+    let record = |name: &str, settings: &str| {
+        let offset = if settings.starts_with("--") { "" } else { "--score-offset " };
+        let engine = scratch.engine("one", &format!("{offset}{settings}"));
         let mut command = scratch.orchestrate();
         command.arg("-e").arg(engine).args(["-s", "decode,perplexity", "--depth", "0"]);
         command.args(["--blocks", "1", "--iterations", "3", "--warmup", "0", "--results"]);
@@ -279,6 +280,8 @@ fn a_comparison_of_two_records_judges_the_perplexity_of_the_same_text_exactly() 
     let worse = change(&warned);
     assert_eq!((&worse["verdict"], &worse["severity"]), (&"worse".into(), &"warning".into()), "{worse}");
     assert_eq!(worse["sentence"], "`one`, perplexity: 0.50 % higher than before");
+    let impossible = compared(&record("impossible", "--fault impossible_tokens"), "critical").exits_with(1);
+    assert!(impossible.stdout.contains("it finds a token of the text impossible"), "{impossible:?}");
     let broken = compared(&record("broken", "-0.03"), "critical").exits_with(1);
     assert_eq!(change(&broken)["severity"], "critical");
 }

@@ -76,7 +76,9 @@ impl Status {
 impl Agreement {
     /// The first hint that was recorded with a reason.
     pub fn recorded_hint(&self) -> Option<&str> {
-        self.reasons.iter().find_map(|reason| reason.split_once("(hint: ")?.1.strip_suffix(')'))
+        let hint =
+            self.reasons.iter().find_map(|reason| reason.split_once("(hint: ")?.1.strip_suffix(')'))?;
+        Some(hint.strip_prefix('`').and_then(|it| it.strip_suffix('`')).unwrap_or(hint))
     }
 
     /// The root mean square of the differences from the verifier's log-probabilities, over all tokens.

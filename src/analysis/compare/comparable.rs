@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::matching::Matching;
 use crate::analysis::values::{Values, workloads};
+use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
@@ -136,7 +137,7 @@ fn weight_difference(base: &Configuration, new: &Configuration) -> Option<Differ
 }
 
 /// The differences between two workloads. Rounds, warm-up length and headline metric may differ, because they do not change the
-/// work of a request.
+/// work of a request. The rounds of a scored text are its windows.
 fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
     let prompt = |it: &Workload| match &it.prompt {
         Prompt::Tokens(tokens) => format!("{tokens} tokens"),
@@ -147,6 +148,13 @@ fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
         None => "greedy".into(),
     };
     let parts = |it: &Workload| {
+        let scored = [
+            (
+                "scored text",
+                it.scored_text.as_ref().map_or("held-out text".into(), |it| shorten(&it.sha256, 12)),
+            ),
+            ("windows", if it.kind == Kind::Score { it.rounds.to_string() } else { String::new() }),
+        ];
         let lengths = [("prompt", prompt(it)), ("tokens to generate", it.max_new_tokens.to_string())];
         let settings = [
             ("ignoring EOS", it.ignore_eos.to_string()),
@@ -154,7 +162,7 @@ fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
             // Without a warm-up the first measured request is cold.
             ("warm-up", if it.warmup == Some(0) { "none".into() } else { "some".to_string() }),
         ];
-        lengths.into_iter().chain(it.shape.values()).chain(settings)
+        lengths.into_iter().chain(it.shape.values()).chain(settings).chain(scored)
     };
     let pairs = parts(base).zip(parts(new)).filter(|(base, new)| base != new);
     pairs

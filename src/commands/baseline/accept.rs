@@ -6,6 +6,7 @@ use std::fmt;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{self, Metric};
 use crate::analysis::values::Measured;
+use crate::plan::scenario::Kind;
 use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
 use stats::{INTERIM_ANALYSES, levels};
@@ -75,8 +76,11 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
         // A case without values of its headline metric is not tested, and alone does not bring its row into the baseline.
         let headline = metric::headline(plan, workload);
         if let Some((metric, levels)) = headline.and_then(|metric| Some((metric, levels_of(case, metric)?))) {
-            check_steady(&name, metric, &levels)
-                .map_err(|why| suggest_more_blocks(why, &plan.extent, levels.len()))?;
+            // A score has no noise, so its one block is enough.
+            if workload.kind != Kind::Score {
+                check_steady(&name, metric, &levels)
+                    .map_err(|why| suggest_more_blocks(why, &plan.extent, levels.len()))?;
+            }
             rows.insert(case.configuration);
         }
     }
@@ -121,7 +125,6 @@ mod tests {
 
     use super::*;
     use crate::analysis::agreement::specimen;
-    use crate::plan::scenario::Kind;
     use crate::plan::{Configuration, Prompt, Role, Workload};
     use crate::record::{Entry, Failure, Launch, RequestKind, Sample};
 

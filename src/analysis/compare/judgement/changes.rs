@@ -310,8 +310,21 @@ impl Pair<'_> {
         if base_text != new_text {
             return Outcome::NotCompared("the scored texts differ".into());
         }
-        let no_value = || Outcome::NotCompared("one of the two runs has no perplexity".into());
-        change_of_perplexity(&new, &base).map_or_else(no_value, |it| Outcome::Exact(PerplexityChange(it)))
+        if let Some(change) = change_of_perplexity(&new, &base) {
+            return Outcome::Exact(PerplexityChange(change));
+        }
+        let has_value = |scores| change_of_perplexity(scores, scores).is_some();
+        let impossible = || "it finds a token of the text impossible".to_string();
+        match (has_value(&base), has_value(&new)) {
+            (true, false) => Outcome::FailsNow(impossible()),
+            (false, true) => Outcome::FailedBefore(impossible()),
+            (false, false) => Outcome::FailedInBoth(impossible()),
+            // Only the change to a far larger perplexity is no number.
+            (true, true) if change_of_perplexity(&base, &new).is_some() => {
+                Outcome::FailsNow("the perplexity is larger by a factor that is no number".into())
+            }
+            (true, true) => Outcome::NotCompared("the numbers of scored tokens differ".into()),
+        }
     }
 
     fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
