@@ -317,9 +317,12 @@ impl RunArgs {
 
     /// The verifier: the flag's, else the environment's.
     fn verifier_name(&self) -> Option<String> {
-        let variable = || [VERIFIER, OLD_VERIFIER].iter().find_map(|name| std::env::var(name).ok());
-        self.verifier.clone().or_else(variable)
+        self.verifier.clone().or_else(verifier_of_environment)
     }
+}
+
+pub fn verifier_of_environment() -> Option<String> {
+    [VERIFIER, OLD_VERIFIER].iter().find_map(|name| std::env::var(name).ok())
 }
 
 impl ExtentArgs {

@@ -12,7 +12,7 @@ use clap::{Arg, ArgMatches, Args, Command, Parser};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::run::RunFile;
+use super::run::{RunFile, verifier_of_environment};
 use super::{BaselineArgs, RunArgs, ViewArgs};
 use crate::analysis::metric::{self, Unit};
 use crate::plan::axes::AxisValues;
@@ -23,6 +23,7 @@ use crate::shell::{Usage, listed, similar_name};
 /// The tables of a file that are no options.
 const SCENARIOS_KEY: &str = "scenarios";
 const TARGETS_KEY: &str = "targets";
+const VERIFIER_KEY: &str = "verifier";
 
 /// The keys of a scenario that are no axes.
 const OWN_KEYS: [&str; 3] = ["about", "iterations", "like"];
@@ -171,7 +172,7 @@ fn values_of(arg: &Arg, value: &Value) -> Result<Option<Vec<String>>> {
         let pair = |(key, value): (&String, &Value)| {
             let value = match value {
                 Value::String(text) => text.clone(),
-                other => serde_json::to_string(other)?,
+                other => json(other).with_context(|| format!("`{key}`"))?.to_string(),
             };
             Ok(format!("{key}={value}"))
         };
@@ -184,6 +185,22 @@ fn values_of(arg: &Arg, value: &Value) -> Result<Option<Vec<String>>> {
         Value::Array(values) => values.iter().map(scalar).collect::<Result<_>>().map(Some),
         value => Ok(Some(vec![scalar(value)?])),
     }
+}
+
+/// A value as JSON, which has no dates, no infinity and no NaN.
+fn json(value: &Value) -> Result<serde_json::Value> {
+    Ok(match value {
+        Value::Datetime(date) => bail!("an engine takes no date\nhint: a text, \"{date}\""),
+        Value::Float(number) if !number.is_finite() => {
+            bail!("an engine takes no {number}\nhint: a finite number")
+        }
+        Value::Array(values) => values.iter().map(json).collect::<Result<_>>()?,
+        Value::Table(table) => {
+            let entries = table.iter().map(|(key, value)| Ok((key.clone(), json(value)?)));
+            serde_json::Value::Object(entries.collect::<Result<_>>()?)
+        }
+        other => serde_json::to_value(other)?,
+    })
 }
 
 fn scalar(value: &Value) -> Result<String> {
@@ -214,7 +231,7 @@ fn parse<T: Parser>(options: &Options) -> Result<T> {
     })
 }
 
-/// The file with these options, and with the tables that are no options.
+/// The file with these options, and with the tables that are no options. It names the verifier of the environment too.
 fn embedded(options: &Options, table: &Table) -> String {
     let mut all = Table::new();
     let others = [ViewArgs::augment_args(Command::default()), BaselineArgs::augment_args(Command::default())];
@@ -228,6 +245,9 @@ fn embedded(options: &Options, table: &Table) -> String {
             several => Value::Array(several.iter().cloned().map(Value::String).collect()),
         };
         all.insert(name.clone(), value);
+    }
+    if let Some(verifier) = verifier_of_environment().filter(|_| !all.contains_key(VERIFIER_KEY)) {
+        all.insert(VERIFIER_KEY.into(), Value::String(verifier));
     }
     for key in [SCENARIOS_KEY, TARGETS_KEY] {
         all.extend(table.get(key).map(|value| (key.to_string(), value.clone())));

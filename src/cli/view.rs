@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::analysis::metric::{METRICS, Metric};
 use crate::plan::scenario::{SCENARIOS, SuiteTable};
-use crate::report::{self, Format};
+use crate::report::{self, Format, TableId};
 use crate::shell::{Usage, unknown_name_or};
 
 /// The format of a report, and its optional parts.
@@ -25,24 +25,46 @@ pub struct ViewArgs {
     /// Compare every pair of engines; default: each with the reference
     #[arg(long)]
     pub pairs: bool,
-    /// Add a table of the wall time: start, imports, weights, compiling, first token, steady state, unattributed time
-    #[arg(long)]
-    pub wall_time: bool,
-    /// Add a table of the distribution of each case: mean, deviation, range and percentiles, with the mean of each scenario
-    #[arg(long)]
-    pub distribution: bool,
-    /// Add a table of the quality of each configuration: perplexity and difference from the verifier, beside memory and speed
-    #[arg(long)]
-    pub quality: bool,
-    /// Add a table of each engine's precisions: speed, memory, perplexity and drift against its widest one
-    #[arg(long)]
-    pub precision: bool,
+    #[command(flatten)]
+    pub tables: TableArgs,
     /// Price of an hour of this machine: adds a table of the cost of a million tokens
     #[arg(long, value_name = "PRICE", value_parser = parse_price)]
     pub price_per_hour: Option<f64>,
+}
+
+/// Defines the options that add a table to a report, and the table of each.
+macro_rules! table_options {
+    ($($(#[$help:meta])* $option:ident: $table:ident;)+) => {
+        #[derive(Debug, Default, Args)]
+        pub struct TableArgs { $($(#[$help])* #[arg(long)] $option: bool,)+ }
+
+        impl TableArgs {
+            /// The tables of the options on the command line, each with the name of its option.
+            pub fn selected(&self) -> Vec<(&'static str, TableId)> {
+                let all = [$((stringify!($option), TableId::$table, self.$option),)+];
+                all.into_iter().filter(|it| it.2).map(|(option, table, _)| (option, table)).collect()
+            }
+
+            pub fn add(&mut self, tables: &[TableId]) {
+                $(self.$option |= tables.contains(&TableId::$table);)+
+            }
+        }
+    };
+}
+
+table_options! {
+    /// Add a table of the wall time: start, imports, weights, compiling, first token, steady state, unattributed time
+    wall_time: WallTime;
+    /// Add a table of the distribution of each case: mean, deviation, range and percentiles, with the mean of each scenario
+    distribution: Distribution;
+    /// Add a table of what each setting changes (batch, cache, padding, depth, drafts) on the same engine
+    settings: Settings;
+    /// Add a table of the quality of each configuration: perplexity and difference from the verifier, beside memory and speed
+    quality: Quality;
+    /// Add a table of each engine's precisions: speed, memory, perplexity and drift against its widest one
+    precision: Precision;
     /// Add a table of the resources of each case: memory, cores, energy, GPU
-    #[arg(long)]
-    pub resources: bool,
+    resources: Resources;
 }
 
 fn parse_price(text: &str) -> Result<f64, String> {
@@ -53,9 +75,13 @@ fn parse_price(text: &str) -> Result<f64, String> {
 impl ViewArgs {
     /// Adds the tables of suites to those of the options.
     pub fn add_tables(&mut self, tables: &[SuiteTable]) {
-        self.distribution |= tables.contains(&SuiteTable::Distribution);
-        self.quality |= tables.contains(&SuiteTable::Quality);
-        self.precision |= tables.contains(&SuiteTable::Precision);
+        let table = |it: &SuiteTable| match it {
+            SuiteTable::Distribution => TableId::Distribution,
+            SuiteTable::Settings => TableId::Settings,
+            SuiteTable::Quality => TableId::Quality,
+            SuiteTable::Precision => TableId::Precision,
+        };
+        self.tables.add(&tables.iter().map(table).collect::<Vec<_>>());
     }
 
     /// Refuses parts that the format cannot show, before anything is measured.
@@ -136,12 +162,8 @@ mod tests {
             full: false,
             sort: None,
             pairs: true,
-            wall_time: false,
-            distribution: false,
-            quality: false,
-            precision: false,
+            tables: TableArgs::default(),
             price_per_hour: None,
-            resources: false,
         };
         let refused = view(&LINES).check(&[]).unwrap_err().to_string();
         assert!(refused.contains("a line of records") && refused.contains("\nhint: --format "), "{refused}");

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::analysis::metric::{self, Shown};
 use crate::analysis::noise_floors::{KnownFloor, MIN_STORED_BLOCKS, floors_of, plan_of};
@@ -91,19 +91,20 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
         ("--save-baseline", baseline.save_baseline.is_some(), "a calibration is stored for the machine"),
         ("--baseline", baseline.baseline.is_some(), "there is nothing to compare"),
         ("--pairs", view.pairs, "there is nothing to compare"),
-        ("--resources", view.resources, "`orchestrate report --resources RECORD` prints the table"),
-        ("--distribution", view.distribution, "`orchestrate report --distribution RECORD` prints the table"),
         (
             "--price-per-hour",
             view.price_per_hour.is_some(),
             "`orchestrate report --price-per-hour PRICE RECORD` prints the table",
         ),
-        ("--quality", view.quality, "`orchestrate report --quality RECORD` prints the table"),
-        ("--precision", view.precision, "`orchestrate report --precision RECORD` prints the table"),
-        ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` prints the table"),
     ];
     for (flag, is_given, why) in given {
         ensure!(!is_given, Usage(format!("`calibrate` takes no `{flag}`: {why}")));
+    }
+    if let Some((option, _)) = view.tables.selected().first() {
+        let option = option.replace('_', "-");
+        bail!(Usage(format!(
+            "`calibrate` takes no `--{option}`: `orchestrate report --{option} RECORD` prints the table"
+        )));
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
             .push(format!("(until intervals are within {target} % of their ratios, or the budget is spent)"));
     }
     lines.push(String::new());
-    for configuration in &plan.configurations {
+    for (index, configuration) in plan.configurations.iter().enumerate() {
         let note = match (&configuration.unavailable, configuration.role) {
             (Some(unavailable), _) if configuration.unsupported => {
                 format!("  (unsupported: {})", unavailable.reason)
@@ -63,7 +63,10 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
             (None, Some(Role::NullEngine)) => {
                 "  (computes nothing: its queries cost what the pipe costs)".into()
             }
-            (None, Some(Role::Verifier)) => "  (the verifier: only for output checks)".into(),
+            (None, Some(Role::Verifier)) if plan.cases_of(index).is_empty() => {
+                "  (the verifier: only for output checks)".into()
+            }
+            (None, Some(Role::Verifier)) => "  (the verifier: scores the text, and checks outputs)".into(),
             (None, None) => String::new(),
         };
         let dtype = configuration.dtype.as_ref().map_or_else(String::new, |dtype| format!(" in {dtype}"));

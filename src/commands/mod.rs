@@ -93,7 +93,7 @@ commands! { matches:
     /// Measure the noise floor of this machine: each engine is compared with itself
     ///
     /// Without `-e` and `--all`, every engine that is ready is measured, and nothing is built.
-    Calibrate(arguments: Box<RunArgs>) => calibrate::calibrate(*arguments),
+    Calibrate(arguments: Box<FileRunArgs>) => calibrate::calibrate(arguments.resolve(matches, run::file_of_record)?),
     /// Measure the overhead of this program: of a request, a streamed token, a wait
     Overhead(arguments: overhead::OverheadArgs) => overhead::overhead(&arguments),
     /// Show the machine, its limits, and warnings about measuring on it now

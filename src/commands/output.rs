@@ -82,20 +82,14 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 
 /// A report with the parts that the command line selects.
 pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
-    let ViewArgs {
-        full, pairs, wall_time, distribution, quality, precision, price_per_hour, resources, ..
-    } = *view;
+    let ViewArgs { full, pairs, price_per_hour, .. } = *view;
     let quiet = verbosity() == Verbosity::Quiet;
     let view = View {
         full,
         sort: view.sort.clone(),
         pairs,
-        wall_time,
-        distribution,
-        quality,
-        precision,
+        tables: view.tables.selected().into_iter().map(|(_, table)| table).collect(),
         price_per_hour,
-        resources,
         quiet,
     };
     ReportContent { report, view, judgement: None, saved: None }

@@ -20,7 +20,7 @@ pub struct ReportArgs {
     /// A run record; default: the latest one in the folder for records
     pub record: Option<PathBuf>,
     /// List the records in the folder, newest first
-    #[arg(long, conflicts_with_all = ["record", "pairs", "wall_time", "distribution", "quality", "precision", "price_per_hour", "resources"])]
+    #[arg(long, conflicts_with_all = ["record", "pairs", "TableArgs", "price_per_hour"])]
     pub list: bool,
     /// Folder for records; default: ORCHESTRATE_RESULTS, else `results` of the current folder
     #[arg(long, value_name = "DIR", conflicts_with = "record")]

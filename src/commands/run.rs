@@ -23,13 +23,13 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
     let base = ComparisonBase::open(&arguments.baseline)?;
     let registry = Registry::open()?;
     let scenarios = selection::scenarios(&registry, &arguments.scenarios, &arguments.file.scenarios)?;
-    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios, &scenarios));
+    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios, &scenarios, &arguments.axes));
     let arguments = &arguments;
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
         // Weights can be compared only after they are read. So a dry run accepts differences, as with `--force`.
         let judge = JudgeArgs { force: true, ..arguments.judge };
-        let (mut plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
+        let (mut plan, _) = planned(arguments, &resolved.without_set_up()?, base.as_ref(), &judge)?;
         let left_out = check_targets(&mut plan, arguments)?.into_iter().map(left_out_target);
         let warnings: Vec<String> = changed_inputs(&plan, arguments)?.into_iter().chain(left_out).collect();
         return dry_run::show(&plan, &resolved.results, &warnings);
@@ -39,7 +39,7 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
         check_targets(&mut Plan::new(&resolved.without_set_up()?), arguments)?;
     }
     let mut ready = resolved.make_ready()?;
-    let (mut plan, warnings) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
+    let (mut plan, warnings) = planned(arguments, &ready.selection, base.as_ref(), &arguments.judge)?;
     for number in check_targets(&mut plan, arguments)? {
         ready.warn(left_out_target(number));
     }
@@ -105,11 +105,19 @@ pub fn file_of_record(path: &Path) -> Result<String> {
 
 /// The plan with the programs of a baseline that are measured again, and warnings for the record.
 fn planned(
+    arguments: &RunArgs,
     selection: &Selection,
     base: Option<&ComparisonBase>,
     judge: &JudgeArgs,
 ) -> Result<(Plan, Vec<Warning>)> {
-    let plan = Plan::new(selection);
+    let mut plan = Plan::new(selection);
+    if scenario::measures_precisions(&arguments.scenarios) {
+        // The suite adds the precisions, so one that is too large is no failure.
+        plan = plan.mark_too_large(&Machine::probe());
+        if arguments.reference.is_none() {
+            plan = plan.with_available_reference();
+        }
+    }
     match base {
         Some(base) => base.join(plan, &Machine::probe(), judge),
         None => Ok((plan, Vec::new())),

@@ -271,8 +271,8 @@ impl Engine {
             .filter(move |name| is_selected(name) || presets.get(*name).is_some_and(has_precision))
     }
 
-    /// The rows of all precisions on these devices: the presets that change the precision, and the default preset in each dtype
-    /// that none of them loads.
+    /// The rows of all precisions on these devices: the presets that change nothing but the precision, and the default preset in
+    /// each dtype that none of them loads. Other presets cannot be compared as precisions.
     pub fn precisions(&self, devices: &[Device]) -> Vec<(String, Preset)> {
         let runs_here = |preset: &Preset| {
             let is_listed = |it: &Device| {
@@ -280,15 +280,19 @@ impl Engine {
             };
             preset.devices.is_empty() || devices.iter().any(is_listed)
         };
+        let default = self.preset(None).map(|(_, preset)| preset).unwrap_or_default();
+        let differs_in_precision = |preset: &Preset| {
+            options_beside_precision(&preset.options) == options_beside_precision(&default.options)
+        };
         let presets = self.precision_presets().filter_map(|name| self.preset(Some(name)).ok());
-        let mut rows: Vec<(String, Preset)> = presets.filter(|(_, preset)| runs_here(preset)).collect();
+        let presets = presets.filter(|(_, preset)| runs_here(preset) && differs_in_precision(preset));
+        let mut rows: Vec<(String, Preset)> = presets.collect();
         let is_loaded = |dtype: &String| {
             rows.iter()
                 .any(|(_, it)| it.dtype.as_ref() == Some(dtype) && !it.options.contains_key(QUANTIZE_OPTION))
         };
         let dtypes: Vec<String> =
             self.manifest.load.dtypes.iter().filter(|dtype| !is_loaded(dtype)).cloned().collect();
-        let default = self.preset(None).map(|(_, preset)| preset).unwrap_or_default();
         let in_dtype = |dtype| (DEFAULT_PRESET.to_string(), Preset { dtype: Some(dtype), ..default.clone() });
         rows.extend(dtypes.into_iter().map(in_dtype));
         rows
@@ -428,6 +432,13 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The load options that do not choose the precision. Two rows of an engine are comparable as precisions only if these are equal.
+pub fn options_beside_precision(options: &Map<String, Value>) -> Map<String, Value> {
+    let mut options = options.clone();
+    options.remove(QUANTIZE_OPTION);
+    options
 }
 
 /// Refuses presets and precisions with values that `load` does not list.

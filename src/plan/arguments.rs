@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::axes::{AxisValues, Point, Shape};
 use super::scenario::{self, Kind, SCENARIOS, SUITES, Scenario, Suite};
 use super::texts::{OwnText, Text, TextKind};
-use super::{Case, Configuration, Mode, Plan, Prompt, Selection, Workload, engine_name, rows};
+use super::{Case, Configuration, Mode, Plan, Prompt, Role, Selection, Workload, engine_name, rows};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
 use crate::machine::CPU;
 use crate::shell::pasteable;
@@ -24,8 +24,12 @@ impl Plan {
     /// The prompts have the same recipe and another nonce.
     pub fn arguments_of(&self, cases: &[usize]) -> String {
         let cases = cases.iter().map(|&case| &self.cases[case]);
-        // A run adds the null engine by itself.
-        let cases: Vec<&Case> = cases.filter(|case| !self.is_null_engine(case.configuration)).collect();
+        // A run adds the null engine and the verifier by itself.
+        let is_added = |case: &Case| {
+            let role = &self.configurations[case.configuration].role;
+            matches!(role, Some(Role::NullEngine | Role::Verifier))
+        };
+        let cases: Vec<&Case> = cases.filter(|case| !is_added(case)).collect();
         let rows = distinct(cases.iter().map(|case| case.configuration));
         let rows: Vec<&Configuration> = rows.into_iter().map(|row| &self.configurations[row]).collect();
         let mut words = Vec::new();

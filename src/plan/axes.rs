@@ -309,6 +309,16 @@ impl Value for Text {
     }
 }
 
+/// The one setting in which two shapes differ, with the value of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    pub setting: &'static str,
+    pub value: String,
+    pub other: String,
+    /// Whether the other one has the default value.
+    pub other_is_default: bool,
+}
+
 /// The value of an axis as a list, which is empty if the axis has no value.
 fn list<T>(value: impl Into<Option<T>>) -> Vec<T> {
     value.into().into_iter().collect()
@@ -365,6 +375,16 @@ impl Shape {
         Point { shape: *self, text: Text::Kind(self.text), ..Point::default() }.values().split_off(2)
     }
 
+    /// `None` if two shapes differ in no setting or in several, or in the text.
+    pub fn only_difference(&self, other: &Self) -> Option<Difference> {
+        let pairs = self.values().into_iter().zip(other.values());
+        let mut differing = pairs.zip(Self::default().values()).filter(|((own, other), _)| own.1 != other.1);
+        let (((setting, value), (_, other_value)), (_, default)) = differing.next()?;
+        let is_only = differing.next().is_none() && self.text == other.text;
+        let other_is_default = other_value == default;
+        is_only.then_some(Difference { setting, value, other: other_value, other_is_default })
+    }
+
     /// The lengths of the prompts of a request, if the longest has `longest` tokens. Uneven prompts shrink from the longest to
     /// a quarter of it, so that a batch has much padding.
     pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {
@@ -407,6 +427,23 @@ mod tests {
         let axes = Axes::of(&[16, 128], &[1]).with(set.axes());
         let points: Vec<_> = axes.points().iter().map(|it| (it.prompt_tokens, it.shape.batch)).collect();
         assert_eq!(points, [(7, 1), (7, 2)]);
+    }
+
+    #[test]
+    fn two_shapes_may_differ_in_one_setting_only() {
+        let plain = Shape::default();
+        let batch = Shape { batch: 4, ..plain };
+        let found = batch.only_difference(&plain).unwrap();
+        assert_eq!(
+            (found.setting, &*found.value, &*found.other, found.other_is_default),
+            ("batch", "4", "1", true)
+        );
+        assert!(!plain.only_difference(&batch).unwrap().other_is_default);
+        let uneven = Shape { padding: Some(Padding::Left), ..batch };
+        let text = Shape { text: TextKind::Repeated, ..plain };
+        for (a, b) in [(plain, plain), (uneven, plain), (text, plain)] {
+            assert_eq!(a.only_difference(&b), None);
+        }
     }
 
     #[test]

@@ -25,10 +25,37 @@ impl Plan {
             }
             Prompt::Text(OwnText::One(_)) | Prompt::Tokens(_) => None,
         });
+        // The path of a model from a hub changes with its version, and the name does not.
         let models = self.configurations.iter().filter_map(|it| {
             let identity = it.model.identity.as_deref()?;
-            Some((format!("the model `{}`", it.model.path), identity))
+            Some((format!("the model `{}`", it.model.name), identity))
         });
         texts.chain(prompts).chain(models).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::{Configuration, Model, Plan};
+
+    #[test]
+    fn a_new_version_of_a_model_has_changed_even_at_another_path() {
+        let plan = |path: &str, identity: Option<&str>| {
+            let model = Model {
+                name: "owner/name".into(),
+                path: path.into(),
+                identity: identity.map(String::from),
+                ..Model::default()
+            };
+            Plan {
+                configurations: vec![Configuration { model, ..Configuration::default() }],
+                ..Plan::default()
+            }
+        };
+        let earlier = plan("/hub/snapshots/1", Some("a"));
+        assert_eq!(plan("/hub/snapshots/2", Some("b")).changed_inputs(&earlier), ["the model `owner/name`"]);
+        for same in [plan("/hub/snapshots/2", Some("a")), plan("/hub/snapshots/1", None)] {
+            assert!(same.changed_inputs(&earlier).is_empty());
+        }
     }
 }

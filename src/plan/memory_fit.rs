@@ -1,7 +1,7 @@
 //! Whether a configuration fits into the memory of its device: its weights and the keys and values of its longest request.
 
-use super::dtype::bits;
-use super::{Configuration, Model, Plan, Prompt, Role, VERIFIER_DTYPE};
+use super::dtype::{bits, width};
+use super::{Configuration, Model, Plan, Prompt, Role, VERIFIER_DTYPE, engine_name, name_in_dtype};
 use crate::machine::Machine;
 use crate::shell::{Unavailable, megabytes};
 
@@ -22,6 +22,29 @@ impl Plan {
                 configuration.command.clear();
             }
         }
+        self
+    }
+
+    /// Takes another reference if a row with this name is unavailable: the widest precision of the same engine whose rows are
+    /// available on every model. Of equal widths, the first counts. Without one, the reference stays.
+    pub fn with_available_reference(mut self) -> Self {
+        let rows = || self.row_indices().map(|index| &self.configurations[index]);
+        let is_available =
+            |name: &str| rows().filter(|row| row.is_named(name)).all(|row| row.unavailable.is_none());
+        let Some(engine) = rows().find(|row| row.is_named(&self.reference)).map(|row| &row.engine) else {
+            return self;
+        };
+        if is_available(&self.reference) {
+            return self;
+        }
+        let name = |row: &Configuration| {
+            let engine = engine_name(&row.engine, row.preset.as_deref());
+            row.dtype.as_ref().map_or_else(|| engine.clone(), |dtype| name_in_dtype(&engine, dtype))
+        };
+        let others: Vec<&Configuration> =
+            rows().filter(|row| row.engine == *engine && is_available(&name(row))).collect();
+        let widest = others.into_iter().rev().max_by_key(|row| width(dtype_of(row), None)).map(name);
+        self.reference = widest.unwrap_or(self.reference);
         self
     }
 
@@ -131,6 +154,24 @@ mod tests {
         assert!(marked.configurations[1].command.is_empty());
         let limited = Machine { memory_limit_bytes: Some(1_000_000_000), ..machine(64) };
         assert_eq!(fitting(plan(1_000_000_000), &limited), ["small"], "the container's limit counts");
+    }
+
+    #[test]
+    fn the_widest_precision_that_fits_replaces_a_reference_that_does_not() {
+        let of_one_engine = |parameters: u64, gigabytes: u64| {
+            let mut plan = plan(parameters);
+            for (row, dtype) in plan.configurations.iter_mut().zip(["bf16", "f32", "q4_0"]) {
+                (row.engine, row.dtype) = ("toy".into(), Some(dtype.into()));
+            }
+            plan.reference = "toy f32".into();
+            let memory_bytes = Some(gigabytes * 1_000_000_000);
+            plan.mark_too_large(&Machine { memory_bytes, ..Machine::default() })
+                .with_available_reference()
+                .reference
+        };
+        let references = [8, 4, 1].map(|gigabytes| of_one_engine(1_000_000_000, gigabytes));
+        assert_eq!(references, ["toy f32", "toy bf16", "toy q4_0"]);
+        assert_eq!(of_one_engine(8_000_000_000, 1), "toy f32", "nothing fits");
     }
 
     #[test]

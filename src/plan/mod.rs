@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::engines::Candidate;
-use crate::engines::manifest::{self, PresetComparison, QUANTIZE_OPTION};
+use crate::engines::manifest::{self, PresetComparison};
 use crate::machine::Device;
 use crate::plan::axes::{AxisValues, Shape};
 use crate::plan::scenario::{Kind, Scenario};
@@ -457,13 +457,6 @@ impl Configuration {
 /// The name of an engine with its preset, as `-e` takes it.
 pub fn engine_name(engine: &str, preset: Option<&str>) -> String {
     preset.map_or_else(|| engine.into(), |preset| format!("{engine}:{preset}"))
-}
-
-/// The load options that do not choose the precision. Two rows of an engine are comparable as precisions only if these are equal.
-pub fn options_beside_precision(options: &Map<String, Value>) -> Map<String, Value> {
-    let mut options = options.clone();
-    options.remove(QUANTIZE_OPTION);
-    options
 }
 
 /// The name of a row among those of an engine in several dtypes: `toy f32`.

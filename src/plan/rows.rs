@@ -9,10 +9,10 @@ use super::scenario::{Kind, Scenario};
 use super::texts::{Length, OwnText, TextFile};
 use super::{
     Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, dtype, engine_name,
-    name_in_dtype, options_beside_precision, unique_label,
+    name_in_dtype, unique_label,
 };
 use crate::engines::load_values::LoadValue;
-use crate::engines::manifest::QUANTIZE_OPTION;
+use crate::engines::manifest::{QUANTIZE_OPTION, options_beside_precision};
 use crate::engines::{Candidate, Start};
 use crate::machine::Device;
 

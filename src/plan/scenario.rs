@@ -261,6 +261,7 @@ pub enum Parts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuiteTable {
     Distribution,
+    Settings,
     Quality,
     Precision,
 }
@@ -380,10 +381,18 @@ impl Suite {
     }
 }
 
-/// The tables of the suites with these names, and of the scenarios that they select. A scored text needs a table of loss and drift;
-/// that of precisions has them too.
-pub fn tables_of(names: &[String], scenarios: &[Scenario]) -> Vec<SuiteTable> {
+/// The tables of the suites with these names, and of the scenarios that they select. Requests that differ in a setting need a table
+/// of what it changes. A scored text needs a table of loss and drift; that of precisions has them too.
+/// `set`: the values of the axes that the user set.
+pub fn tables_of(names: &[String], scenarios: &[Scenario], set: &AxisValues) -> Vec<SuiteTable> {
     let mut tables: Vec<SuiteTable> = suites_named(names).filter_map(|it| it.table).collect();
+    let varies_in_setting = |scenario: &Scenario| {
+        let points = scenario.points(set);
+        points.iter().any(|a| points.iter().any(|b| a.shape.only_difference(&b.shape).is_some()))
+    };
+    if scenarios.iter().any(varies_in_setting) {
+        tables.push(SuiteTable::Settings);
+    }
     let scores_text = scenarios.iter().any(|it| it.kind == Kind::Score);
     if scores_text && !tables.contains(&SuiteTable::Precision) {
         tables.push(SuiteTable::Quality);
@@ -487,13 +496,14 @@ mod tests {
 
     #[test]
     fn every_selection_that_scores_a_text_has_a_table_of_loss_and_drift() {
-        let tables = |name: &str| tables_of(&[name.into()], &named(name).unwrap());
-        assert_eq!(tables("full"), [SuiteTable::Distribution, SuiteTable::Quality]);
+        let none = AxisValues::default();
+        let tables = |name: &str| tables_of(&[name.into()], &named(name).unwrap(), &none);
+        assert_eq!(tables("full"), [SuiteTable::Distribution, SuiteTable::Settings, SuiteTable::Quality]);
         assert_eq!(tables("quantization"), [SuiteTable::Precision]);
-        assert_eq!(tables("decode"), []);
+        assert_eq!((tables("decode"), tables("default")), (vec![SuiteTable::Settings], vec![]));
         // The scenario of a run file has a name of its own.
         let own = Scenario { name: "mine", ..named("perplexity").unwrap()[0] };
-        assert_eq!(tables_of(&["mine".into()], &[own]), [SuiteTable::Quality]);
+        assert_eq!(tables_of(&["mine".into()], &[own], &none), [SuiteTable::Quality]);
     }
 
     #[test]

@@ -75,14 +75,15 @@ impl Format {
 }
 
 /// A table whose layout depends on the format and the width.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableId {
     Results,
     WallTime,
-    Resources,
-    Distributions,
+    Distribution,
+    Settings,
     Quality,
     Precision,
+    Resources,
 }
 
 /// The layout that the format chose for each table.

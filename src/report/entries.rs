@@ -9,6 +9,7 @@ use super::precision_table::{Gain, gain};
 use super::resources::Resources;
 use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row, ScoredText};
 use super::run_report::Report;
+use super::settings::SettingImpact;
 use super::targets::TargetResult;
 use super::verdicts::{Mean, Noise, PairVerdict, PresetEffect, Uncalibrated, evidence};
 use super::wall_time::WallTime;
@@ -59,6 +60,8 @@ struct Document<'a> {
     outputs: &'a [Output],
     /// The impact of precision, for each configuration of an engine that was measured in several.
     precisions: Vec<PrecisionEntry<'a>>,
+    /// The effect of each setting that varies between the cases of an engine. `against` is the other case.
+    settings: Vec<SettingEntry<'a>>,
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
     /// Every pair of configurations. The correction for many comparisons is stronger here, so a small difference that
@@ -191,6 +194,18 @@ struct PrecisionEntry<'a> {
     memory: Option<ComparisonEntry<'a>>,
 }
 
+/// A case against another case of the same engine, by the headline metric.
+#[derive(Serialize)]
+struct SettingEntry<'a> {
+    setting: &'static str,
+    value: &'a str,
+    other: &'a str,
+    /// For a batch: 1 if twice the sequences give twice the tokens per second.
+    scaling_efficiency: Option<f64>,
+    #[serde(flatten)]
+    comparison: ComparisonEntry<'a>,
+}
+
 /// The difference between a configuration and its twin in this run.
 #[derive(Serialize)]
 struct NoiseEntry<'a> {
@@ -254,6 +269,7 @@ fn document(report: &Report) -> Document<'_> {
         targets: &report.targets,
         outputs: &report.outputs,
         precisions: report.precisions.iter().map(|it| precision(report, it)).collect(),
+        settings: report.settings.iter().map(setting).collect(),
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
@@ -323,6 +339,16 @@ fn derived<'a>(report: &Report, derived: &'a PresetEffect) -> PresetEffectEntry<
 fn precision<'a>(report: &'a Report, impact: &'a PrecisionImpact) -> PrecisionEntry<'a> {
     let Gain { decode_rate, memory } = gain(report, impact);
     PrecisionEntry { impact, decode_rate: decode_rate.map(comparison), memory: memory.map(comparison) }
+}
+
+fn setting(impact: &SettingImpact) -> SettingEntry<'_> {
+    SettingEntry {
+        setting: impact.setting,
+        value: &impact.value,
+        other: &impact.other,
+        scaling_efficiency: impact.scaling_efficiency(),
+        comparison: comparison(&impact.pair),
+    }
 }
 
 fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

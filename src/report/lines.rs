@@ -7,6 +7,7 @@ use super::precision_table::{Gain, gain, row_with};
 use super::resources;
 use super::rows::{Dtype, Engine, FailureSummary, MetricSummary, Row};
 use super::run_report::Report;
+use super::settings::SettingImpact;
 use super::verdicts::{PairVerdict, evidence};
 
 use crate::analysis::metric::limits::Limit;
@@ -89,6 +90,7 @@ pub fn lines(report: &Report) -> Lines {
         row.failure.iter().for_each(|it| push(failure(it)));
     }
     lines.extend(report.precisions.iter().flat_map(|it| precision(report, it)));
+    lines.extend(report.settings.iter().filter_map(|it| setting(report, it)));
     lines.extend(report.overhead.iter().flat_map(|it| overhead(report, it)));
     lines.extend(report.limits.iter().map(|it| limit(report, it)));
     let failed = report.failed.iter();
@@ -194,6 +196,15 @@ fn precision(report: &Report, impact: &PrecisionImpact) -> Vec<Vec<NamedField>> 
         Some(line(scored?, metric, unit, 1, fields))
     });
     gain.chain(loss).collect()
+}
+
+/// The line of a setting: a case against another case of its engine, which is the reference here.
+fn setting(report: &Report, impact: &SettingImpact) -> Option<Vec<NamedField>> {
+    let ((row, _), metric) = (impact.sides(report)?, impact.pair.metric);
+    let n = row.summary(metric.id).map_or(0, |it| it.n);
+    let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
+    let setting = format!("setting.{}.{}", impact.setting, metric.name());
+    Some([named, metric_fields(&setting, metric.unit.symbol(), n), pair_fields(&impact.pair)?].concat())
 }
 
 /// The verification status of the row's engine, its deviation, the number of scored tokens, and the position of the first token

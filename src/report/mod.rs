@@ -33,6 +33,7 @@ mod resources;
 mod rows;
 mod run_data;
 mod run_report;
+mod settings;
 mod svg;
 mod table;
 pub mod targets;
@@ -43,7 +44,7 @@ mod viewed;
 mod wall_time;
 
 pub use compare::JudgementContent;
-pub use document::{Content, Format, Screen};
+pub use document::{Content, Format, Screen, TableId};
 pub use overview::BY_ENGINE;
 pub use resources::RESOURCE_FACTS;
 pub use run_report::{Report, View};

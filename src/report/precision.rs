@@ -6,8 +6,9 @@ use serde::Serialize;
 use super::run_data::RunData;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::{change_of_perplexity, drift_from};
+use crate::engines::manifest::options_beside_precision;
+use crate::plan::dtype;
 use crate::plan::scenario::Kind;
-use crate::plan::{dtype, options_beside_precision};
 use crate::record::TextScores;
 
 /// A configuration and the widest precision of its engine. JSON has these names: add, never rename.

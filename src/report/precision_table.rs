@@ -1,7 +1,7 @@
 //! The table of precisions: for each engine that was measured in several, the gain (speed, memory) and the loss (perplexity, drift)
 //! of each one against the widest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;
@@ -95,24 +95,25 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
             .to_string(),
     ];
     notes.extend(without_perplexity(&report.rows, &report.outputs));
-    let left_out = left_out(report);
-    if !left_out.is_empty() {
-        let labels: Vec<String> = left_out.iter().map(|it| labels.short(it)).collect();
-        notes.push(format!(
-            "not in this table: {}; the output is wrong, a claim is contradicted, or more than the precision differs",
-            labels.join(", ")
-        ));
-    }
+    let left_out =
+        left_out(report).into_iter().map(|(engine, why)| format!("{} ({why})", labels.short(engine)));
+    let left_out: Vec<String> = left_out.collect();
+    notes.extend((!left_out.is_empty()).then(|| format!("not in this table: {}", left_out.join(", "))));
     let lines: Vec<Line> = impacts.iter().map(line).collect();
     (!lines.is_empty()).then(|| Table { columns, lines, notes, gap: layout.gap, ..Table::default() })
 }
 
-/// The other measured rows of the engines in the table.
-fn left_out(report: &Report) -> BTreeSet<&str> {
+/// The other measured rows of the engines in the table, each with the reason.
+fn left_out(report: &Report) -> BTreeMap<&str, &'static str> {
     let is_listed = |row: &Row| report.precisions.iter().any(|it| it.engine == row.engine.label);
     let engines: BTreeSet<&str> =
         report.rows.iter().filter(|row| is_listed(row)).map(|row| row.engine.engine.as_str()).collect();
     let rows = report.rows.iter().filter(|row| row.failure.is_none() && !is_listed(row));
     let of_engines = rows.filter(|row| engines.contains(row.engine.engine.as_str()));
-    of_engines.map(|row| row.engine.label.as_str()).collect()
+    let why = |row: &Row| match () {
+        () if report.is_wrong(row) => "its output is wrong",
+        () if row.contradicted => "a claim is contradicted",
+        () => "more than the precision differs",
+    };
+    of_engines.map(|row| (row.engine.label.as_str(), why(row))).collect()
 }

@@ -1,12 +1,14 @@
 //! The report of one run, from its record. Raw samples become results and failures become rows. A row has the facts that
 //! the engine reported, and beside them the options that were requested.
 
+use super::document::TableId;
 use super::engines::{mismatches, word};
 use super::notes;
 use super::outputs::{Output, outputs};
 use super::precision::{self, PrecisionImpact};
 use super::rows::{Engine, FailedConfiguration, MeasuredWorkload, Row, group_by_key};
 use super::run_data::{RunData, begun_blocks, sentence};
+use super::settings::{self, SettingImpact};
 use super::targets::{self, TargetResult};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
@@ -63,6 +65,8 @@ pub struct Report {
     pub verdicts: Verdicts,
     /// The impact of precision, for each row of an engine that was measured in several.
     pub precisions: Vec<PrecisionImpact>,
+    /// The effect of each setting that varies between the cases of an engine.
+    pub settings: Vec<SettingImpact>,
     /// The verification status of each engine that has a row; empty if `no_checks` has a reason.
     pub outputs: Vec<Output>,
     /// The reason why no output was checked.
@@ -91,20 +95,18 @@ pub struct View {
     pub sort: Option<String>,
     /// Verdicts on every pair, not only on each engine against its reference.
     pub pairs: bool,
-    /// The account of the wall time.
-    pub wall_time: bool,
-    /// The distribution of each case's headline metric.
-    pub distribution: bool,
-    /// The perplexity of each configuration beside its memory and speed.
-    pub quality: bool,
-    /// The gain and the loss of each precision of an engine.
-    pub precision: bool,
+    /// The tables that the user selected.
+    pub tables: Vec<TableId>,
     /// The price of an hour of the machine, for a table of the cost of tokens.
     pub price_per_hour: Option<f64>,
-    /// The resources of each case: memory, cores, energy.
-    pub resources: bool,
     /// Leaves out the notes and the legend of the full report, and the next commands of the one screen.
     pub quiet: bool,
+}
+
+impl View {
+    pub fn has(&self, table: TableId) -> bool {
+        self.tables.contains(&table)
+    }
 }
 
 impl Report {
@@ -129,6 +131,7 @@ impl Report {
         let pairs = precisions.iter().map(|it| (it.configuration, it.against));
         let pairs = pairs.filter(|(configuration, widest)| configuration != widest).collect();
         let verdicts = Verdicts::of(&data, &rows, &outputs, pairs);
+        let settings = settings::impacts(&data, &contradictions);
         let notes = notes::of(&data, &rows, &verdicts, &outputs);
         let targets = targets::results(plan, &rows, &outputs);
         let mut machine = record.header.machine.clone();
@@ -164,6 +167,7 @@ impl Report {
             targets,
             verdicts,
             precisions,
+            settings,
             outputs,
             no_checks: agreement::no_checks(record),
             warnings: data.warnings(mismatches(record, &data.engines), &contradictions),

@@ -445,7 +445,7 @@ fn each_configuration_is_compared_with_the_reference_on_as_many_threads() {
 
 #[test]
 fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
-    let view = View { wall_time: true, ..View::default() };
+    let view = View { tables: vec![TableId::WallTime], ..View::default() };
     let text = rendered_with(&default_suite_record(), "table", Some(80), view.clone());
     assert_fits(&text, 80);
     let account = text.split_once("wall time from the start").unwrap().1;

@@ -16,7 +16,7 @@ use crate::analysis::metric::{self, Metric, Unit};
 use crate::analysis::values::Measured;
 use crate::plan::{Plan, Role, Workload};
 use crate::text::line;
-use stats::{Comparison, Evidence, NoiseFloor, Ratios, Verdict, geometric_mean};
+use stats::{Comparison, Evidence, NoRatio, NoiseFloor, Ratios, Verdict, geometric_mean};
 
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {
@@ -165,6 +165,21 @@ impl PairVerdict {
             is_headline: compared.gating,
             result: compared.result.map_err(|refusal| refusal.to_string()),
         }
+    }
+
+    /// A case against another case of the same engine. `cases`: the labels of both.
+    pub fn of_cases(
+        plan: &Plan,
+        metric: &'static Metric,
+        engine: String,
+        cases: [String; 2],
+        result: Result<Comparison, NoRatio>,
+    ) -> Self {
+        let [case, against] = cases;
+        let subject = format!("`{engine}`");
+        let sentence = line(&compare::sentence::of_cases(plan, metric, subject, [&case, &against], &result));
+        let result = result.map_err(|refusal| refusal.to_string());
+        Self { sentence, case, metric, engine, against, is_headline: true, result }
     }
 
     /// The comparison, where it was not refused.

@@ -12,7 +12,7 @@ use super::labels::Labels;
 use super::quality::QualityTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::{compare, cost, entries, lines, overview, precision_table, targets};
+use super::{compare, cost, entries, lines, overview, precision_table, settings, targets};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
@@ -66,22 +66,31 @@ impl Content for ReportContent<'_> {
             let labels = Labels::of(report, layouts(TableId::Results));
             parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));
         }
-        if view.wall_time {
+        if view.has(TableId::WallTime) {
             parts.extend(
                 WallTimeTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::WallTime))),
             );
         }
-        if view.distribution {
-            let layout = layouts(TableId::Distributions);
+        if view.has(TableId::Distribution) {
+            let layout = layouts(TableId::Distribution);
             parts.extend(DistributionTable::of(report).iter().flat_map(|it| it.sections(layout)));
         }
-        if view.quality {
+        if view.has(TableId::Settings) {
+            let sections = settings::sections(report, layouts(TableId::Settings));
+            let why = || {
+                vec![Section::NoTable(
+                    "no table of settings: no engine has two cases that differ in one setting",
+                )]
+            };
+            parts.extend(if sections.is_empty() { why() } else { sections });
+        }
+        if view.has(TableId::Quality) {
             let table =
                 QualityTable::of(report).map(|it| Section::Table(it.table(layouts(TableId::Quality))));
             let why = || Section::NoTable("no table of quality: outputs were not checked");
             parts.push(table.unwrap_or_else(why));
         }
-        if view.precision {
+        if view.has(TableId::Precision) {
             let table = precision_table::table(report, layouts(TableId::Precision)).map(Section::Table);
             let why = || Section::NoTable("no table of precisions: no engine was measured in several dtypes");
             parts.push(table.unwrap_or_else(why));
@@ -89,7 +98,7 @@ impl Content for ReportContent<'_> {
         if let Some(price) = view.price_per_hour {
             parts.extend(cost::table(report, price, layouts(TableId::Results)).map(Section::Table));
         }
-        if view.resources {
+        if view.has(TableId::Resources) {
             parts.extend(
                 ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
             );
@@ -109,15 +118,20 @@ impl Content for ReportContent<'_> {
         let table = match table {
             TableId::Results => Some(Grid::of(report, view, layout).table),
             TableId::WallTime => {
-                WallTimeTable::of(report).filter(|_| view.wall_time).map(|it| it.table(layout))
+                WallTimeTable::of(report).filter(|_| view.has(TableId::WallTime)).map(|it| it.table(layout))
             }
-            TableId::Distributions => {
-                DistributionTable::of(report).filter(|_| view.distribution).map(|it| it.widest(layout))
+            TableId::Distribution => DistributionTable::of(report)
+                .filter(|_| view.has(TableId::Distribution))
+                .map(|it| it.widest(layout)),
+            TableId::Settings => settings::widest(report, layout).filter(|_| view.has(TableId::Settings)),
+            TableId::Quality => {
+                QualityTable::of(report).filter(|_| view.has(TableId::Quality)).map(|it| it.table(layout))
             }
-            TableId::Quality => QualityTable::of(report).filter(|_| view.quality).map(|it| it.table(layout)),
-            TableId::Precision => precision_table::table(report, layout).filter(|_| view.precision),
+            TableId::Precision => {
+                precision_table::table(report, layout).filter(|_| view.has(TableId::Precision))
+            }
             TableId::Resources => {
-                ResourceTable::of(report).filter(|_| view.resources).map(|it| it.table(layout))
+                ResourceTable::of(report).filter(|_| view.has(TableId::Resources)).map(|it| it.table(layout))
             }
         };
         table.unwrap_or_default()

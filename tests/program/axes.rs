@@ -27,6 +27,28 @@ fn each_batch_size_has_a_row_and_a_size_above_the_engines_largest_is_unsupported
     assert_eq!(largest["failure"]["message"], why);
 }
 
+#[test]
+fn a_larger_batch_has_its_speed_up_and_its_scaling_efficiency_beside_it() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "--per-token-ns 1000000"));
+    command.args(["-s", "batch", "--batch", "1,4", "--blocks", "5", "--iterations", "1", "--warmup", "0"]);
+    let json = scratch.join("report.json");
+    command.arg("--json").arg(&json).arg("--results").arg(scratch.results());
+    let outcome = finish(&mut command).exits_with(0);
+    outcome.assert_stdout(&["what each setting of `batch` changes, by throughput:", "of linear"]);
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let [setting] = &report["settings"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!((&setting["case"], &setting["against"]), (&"batch 4".into(), &"batch 1".into()));
+    let number = |name: &str| setting[name].as_f64().unwrap();
+    // This engine computes four sequences in the time of one.
+    assert!((number("ratio") / 4.0 - number("scaling_efficiency")).abs() < 1e-9, "{setting}");
+    assert!(number("scaling_efficiency") > 0.8, "{setting}");
+    let report = ["report", "--settings", "--format", "csv", "--results"];
+    let csv = finish(scratch.orchestrate().args(report).arg(scratch.results())).exits_with(0).stdout;
+    assert!(csv.lines().any(|line| line.contains(",setting.batch.throughput,tok/s,5,")), "{csv}");
+}
+
 /// The verifier answers for one sequence of each sample: the next one in each round, through all blocks.
 #[test]
 fn wrong_tokens_in_the_last_sequence_of_a_batch_make_an_engine_wrong() {

@@ -94,7 +94,7 @@ fn a_row_that_differs_in_more_than_the_precision_is_not_in_the_table() {
         json["precisions"].as_array().unwrap().iter().map(|it| &it["engine"]).collect();
     assert_eq!(compared, ["one f32", "one bf16"]);
     let shown = without_line_breaks(&report(&["--precision"]).stdout);
-    assert!(shown.contains("not in this table: one q8_0;"), "{shown}");
+    assert!(shown.contains("not in this table: one q8_0 (more than the precision differs)"), "{shown}");
 }
 
 #[test]

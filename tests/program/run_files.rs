@@ -75,6 +75,31 @@ fn a_record_is_run_again_with_its_options_scenarios_and_targets() {
 }
 
 #[test]
+fn the_noise_of_a_scenario_of_a_run_file_is_measured_and_used() {
+    let scratch = Scratch::new();
+    run(&scratch, FILE, &["--dry-run"]).exits_with(0);
+    let mut command = scratch.orchestrate();
+    command.arg("calibrate").arg(scratch.join("run.toml")).args(["--blocks", "5", "-s", "chat"]);
+    command.arg("-e").arg(scratch.engine("one", "--per-token-ns 1000000"));
+    finish(command.arg("--results").arg(scratch.join("calibrations"))).exits_with(0);
+    let report = run(&scratch, FILE, &["-s", "chat"]).exits_with(0).json();
+    let record = scratch.results().join(format!("{}.jsonl", report["record"].as_str().unwrap()));
+    let header = Record::read(&record).header().clone();
+    let floors = header["noise_floors"].as_array().unwrap();
+    assert!(floors.iter().any(|it| it["workload"] == "chat new 8"), "{floors:?}");
+}
+
+#[test]
+fn the_verifier_of_the_environment_is_part_of_the_embedded_file() {
+    let scratch = Scratch::new();
+    let without = FILE.replace("verifier = \"none\"\n", "");
+    let report = run(&scratch, &without, &[]).exits_with(0).json();
+    let record = scratch.results().join(format!("{}.jsonl", report["record"].as_str().unwrap()));
+    let file = Record::read(&record).header()["run_file"].as_str().unwrap().to_string();
+    assert!(file.contains("verifier = \"none\""), "{file}");
+}
+
+#[test]
 fn a_missed_target_is_a_row_and_gives_exit_code_1() {
     let scratch = Scratch::new();
     let targets = r#"
@@ -121,6 +146,8 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
         ("[[targets]]\nmetric = \"decod_rate\"\nat-least = 1", "hint: did you mean `decode_rate`?"),
         ("[[targets]]\ncase = \"decode\"\nat-most = \"1 ms\"", "the unit of `decode_rate` is tok/s, not ns"),
         ("scenario = [\"chat\"", "TOML parse error"),
+        ("set = { a = nan }", "`set`: `a`: an engine takes no NaN\nhint: a finite number"),
+        ("set = { a = [2026-01-01] }", "an engine takes no date\nhint: a text, \"2026-01-01\""),
     ] {
         let outcome = run(&scratch, text, &["-s", "decode", "--depth", "0"]).exits_with(2);
         let stderr = crate::support::without_line_breaks(&outcome.stderr);

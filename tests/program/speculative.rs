@@ -57,6 +57,31 @@ fn drafts_on_repeated_and_natural_text_have_rows_beside_those_without_drafts() {
 }
 
 #[test]
+fn the_gain_of_drafts_is_a_row_with_an_interval() {
+    let options = ["-s", "speculative", "--blocks", "5", "--iterations", "2", "--warmup", "0", "--json", "-"];
+    let run = run_selected(&[("one", TIMES)], Verifier::None, &options);
+    let settings = run.report["settings"].as_array().unwrap();
+    let sides: Vec<(&str, &str)> =
+        settings.iter().map(|it| (it["case"].as_str().unwrap(), it["against"].as_str().unwrap())).collect();
+    let lookup = "speculative prompt lookup";
+    let expected = [
+        (lookup.to_string(), "speculative no drafts".to_string()),
+        (format!("{lookup} repeated"), "speculative no drafts repeated".to_string()),
+    ];
+    assert_eq!(sides, expected.each_ref().map(|(case, against)| (&**case, &**against)));
+    for gain in settings {
+        let number = |name: &str| gain[name].as_f64().unwrap_or_else(|| panic!("{name}: {gain}"));
+        assert_eq!(
+            (&gain["setting"], &gain["value"], &gain["metric"], &gain["verdict"]),
+            (&"speculation".into(), &"prompt lookup".into(), &"effective_rate".into(), &"faster".into())
+        );
+        // Each step gives four tokens in place of one.
+        assert!(number("low") <= number("ratio") && number("ratio") <= number("high"), "{gain}");
+        assert!((3.0..5.0).contains(&number("ratio")), "{gain}");
+    }
+}
+
+#[test]
 fn an_engine_that_cannot_draft_has_unsupported_rows_and_is_measured_without_drafts() {
     let settings = r#"--capabilities '{"speculation":[]}'"#;
     let run = run_selected(&[("plain", settings)], Verifier::None, SHORT);

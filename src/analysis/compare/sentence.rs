@@ -5,7 +5,7 @@ use crate::analysis::metric::{self, Metric, Unit, Wording};
 use crate::analysis::values::workloads;
 use crate::plan::{Order, Plan};
 use crate::text;
-use stats::{Comparison, NO_DIFFERENCE, Phrase, Verdict, with_other};
+use stats::{Comparison, NO_DIFFERENCE, NoRatio, Phrase, Verdict, with_other};
 
 /// The sentence for a comparison within one record.
 pub fn sentence(plan: &Plan, compared: &Compared) -> String {
@@ -16,15 +16,19 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
         workload: workload_name(plan, &compared.workload, compared.metric),
         other: Other::Named(label(compared.against)),
     };
-    match &compared.result {
-        Ok(Comparison { decision, evidence, blocks, .. }) => {
-            let phrase = Phrase::of_decision(decision, evidence, compared.metric.kind());
-            parts.complete(decision.verdict, &phrase, || why_no_verdict(&[plan], phrase.caution, *blocks))
-        }
-        Err(refusal) => {
-            parts.with_message(&format!("no comparison with {}: {refusal}", label(compared.against)))
-        }
-    }
+    parts.of_result(plan, &compared.result)
+}
+
+/// The sentence for a case against another case of the same configuration.
+pub fn of_cases(
+    plan: &Plan,
+    metric: &'static Metric,
+    subject: String,
+    [case, against]: [&str; 2],
+    result: &Result<Comparison, NoRatio>,
+) -> String {
+    let other = Other::Named(format!("`{against}`"));
+    Sentence { subject, metric, workload: Some(case.into()), other }.of_result(plan, result)
 }
 
 /// The workload's name for a sentence. `None` if it is the plan's only workload, or the only one with this headline metric.
@@ -66,6 +70,19 @@ pub enum Other {
 }
 
 impl Sentence {
+    fn of_result(&self, plan: &Plan, result: &Result<Comparison, NoRatio>) -> String {
+        match (result, &self.other) {
+            (Ok(Comparison { decision, evidence, blocks, .. }), _) => {
+                let phrase = Phrase::of_decision(decision, evidence, self.metric.kind());
+                self.complete(decision.verdict, &phrase, || why_no_verdict(&[plan], phrase.caution, *blocks))
+            }
+            (Err(refusal), Other::Named(other)) => {
+                self.with_message(&format!("no comparison with {other}: {refusal}"))
+            }
+            (Err(refusal), Other::Before) => self.with_message(&format!("no comparison: {refusal}")),
+        }
+    }
+
     /// The complete sentence for a verdict. Without a verdict, the sentence ends with the reason.
     pub fn complete(&self, verdict: Option<Verdict>, phrase: &Phrase, reason: impl Fn() -> String) -> String {
         let (start, Phrase { change, bounds, .. }) = (self.start(), phrase);

@@ -13,7 +13,7 @@ pub use columns::{BY_ENGINE, NOT_YET_CHECKED};
 
 use std::collections::BTreeSet;
 
-use super::document::{List, Section};
+use super::document::{List, Section, TableId};
 use super::outputs::without_perplexity;
 use super::run_report::{Report, View};
 use crate::machine::Device;
@@ -39,7 +39,8 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     if let Some(table) = &mut table {
         table.notes = remarks::footnotes(&overview, table, is_marked_above);
         // The tables of quality and precision have these reasons too.
-        if !view.quality && !view.precision && report.rows.iter().any(|row| row.scored_text.is_some()) {
+        let has_reasons = view.has(TableId::Quality) || view.has(TableId::Precision);
+        if !has_reasons && report.rows.iter().any(|row| row.scored_text.is_some()) {
             table.notes.extend(without_perplexity(&report.rows, &report.outputs));
         }
     }
@@ -79,7 +80,8 @@ fn title(report: &Report) -> String {
         Some(models.join(", ")),
         devices(report),
         gpus.as_ref().or(processor).map(|name| shorten(&without_marks(name), MAX_TITLE_WORD)),
-        Some(blocks),
+        // A text is scored before the blocks.
+        Some(blocks).filter(|_| report.rows.iter().any(|row| !row.case.scores_text)),
         report.elapsed_ns.map(duration),
     ];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")

@@ -3,20 +3,11 @@ use crate::record::specimen::{BEACON, ORIGINAL, measured, selection};
 use crate::record::{Energy, Entry, GpuPass, HeldMemory, Idle, Pass, RunRecord};
 use crate::report::resources::Resources;
 use crate::report::tests::{assert_fits, json, json_case, rendered, rendered_with, row, words};
-use crate::report::{Report, View};
+use crate::report::{Report, TableId, View};
 
-const RESOURCES: View = View {
-    full: true,
-    sort: None,
-    pairs: false,
-    wall_time: false,
-    distribution: false,
-    quality: false,
-    precision: false,
-    price_per_hour: None,
-    resources: true,
-    quiet: false,
-};
+fn resource_table() -> View {
+    View { full: true, tables: vec![TableId::Resources], ..View::default() }
+}
 
 /// A record of the default suite with memory, CPU time, energy and GPUs of the second engine, `beacon`.
 fn with_resources() -> RunRecord {
@@ -121,7 +112,7 @@ fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
 #[test]
 fn gpu_values_are_in_tables_json_and_csv() {
     let record = on_a_gpu(Some(3_000_000_000));
-    let table = rendered_with(&record, "table", Some(80), RESOURCES);
+    let table = rendered_with(&record, "table", Some(80), resource_table());
     assert_fits(&table, 80);
     let words = words(&table);
     for expected in [
@@ -130,7 +121,7 @@ fn gpu_values_are_in_tables_json_and_csv() {
     ] {
         assert!(words.contains(expected), "{expected}: {table}");
     }
-    let markdown = rendered_with(&record, "markdown", None, RESOURCES);
+    let markdown = rendered_with(&record, "markdown", None, resource_table());
     for title in [
         "device memory",
         "device whole",
@@ -166,7 +157,7 @@ fn gpu_values_are_in_tables_json_and_csv() {
 
 #[test]
 fn the_legend_names_device_growth_as_the_source_of_device_memory() {
-    let text = rendered_with(&on_a_gpu(None), "table", Some(80), RESOURCES);
+    let text = rendered_with(&on_a_gpu(None), "table", Some(80), resource_table());
     let words = words(&text);
     assert!(words.contains("as growth of the whole device since the launch"), "{text}");
     assert_eq!(resources(&on_a_gpu(None), "beacon").device_bytes, Some(3.5e9));
@@ -186,7 +177,7 @@ fn memory_in_the_sampled_pass_of_one_launch_counts_for_the_whole_case() {
 
 #[test]
 fn the_resources_option_adds_a_table_that_names_unknown_values() {
-    let text = rendered_with(&with_resources(), "table", Some(80), RESOURCES);
+    let text = rendered_with(&with_resources(), "table", Some(80), resource_table());
     assert_fits(&text, 80);
     let (_, section) = text.split_once("resources of each case:").unwrap();
     let rows: Vec<Vec<&str>> = section.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -199,14 +190,14 @@ fn the_resources_option_adds_a_table_that_names_unknown_values() {
         "{text}"
     );
     assert!(!rendered(&with_resources(), "table", 80).contains("resources of each case"));
-    let markdown = rendered_with(&with_resources(), "markdown", None, RESOURCES);
+    let markdown = rendered_with(&with_resources(), "markdown", None, resource_table());
     assert!(markdown.contains("| case | engine | peak memory MB | memory anonymous MB |"), "{markdown}");
 }
 
 #[test]
 fn without_energy_counters_the_legend_names_the_missing_columns() {
     let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
-    let text = rendered_with(&record, "table", Some(100), RESOURCES);
+    let text = rendered_with(&record, "table", Some(100), resource_table());
     let (_, section) = text.split_once("resources of each case:").unwrap();
     let (table, _) = section.split_once("memory: that of the process tree").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");

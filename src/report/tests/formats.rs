@@ -173,7 +173,7 @@ fn no_line_is_wider_than_the_terminal_whatever_engines_report() {
             &long_texts(),
             "table",
             Some(limit),
-            View { pairs: true, wall_time: true, resources: true, ..full() },
+            View { pairs: true, tables: vec![TableId::WallTime, TableId::Resources], ..full() },
         );
         assert_fits(&text, limit);
         assert!(text.contains("9.9.9"), "{text}");

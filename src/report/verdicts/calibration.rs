@@ -36,7 +36,7 @@ impl Calibration {
         measured_cases.retain(|case| !record.has_failed(*case));
         // A score has no noise.
         measured_cases.retain(|case| plan.cases[*case].workload.kind != Kind::Score);
-        // `calibrate` has no scenarios of run files.
+        // The command below cannot name the file of a run file's scenario.
         measured_cases.retain(|case| scenario::is_in_table(&plan.cases[*case].workload.scenario));
         let mut uncalibrated = Vec::new();
         let mut uncalibrated_cases = Vec::new();

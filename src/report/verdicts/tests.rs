@@ -5,7 +5,7 @@ use crate::plan::{Extent, Order, Selection};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Closed, Entry, RunRecord};
 use crate::report::verdict_lines::why_no_verdicts;
-use crate::report::{Report, View};
+use crate::report::{Report, TableId, View};
 use stats::StoppedBy;
 
 /// An engine as fast as the reference.
@@ -83,7 +83,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
             &record,
             "table",
             Some(80),
-            View { pairs, wall_time: true, resources: true, ..View::default() },
+            View { pairs, tables: vec![TableId::WallTime, TableId::Resources], ..View::default() },
         );
         assert_fits(&text, 80);
         text.lines().filter(|line| line.starts_with("- `")).count()

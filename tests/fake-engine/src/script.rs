@@ -90,7 +90,8 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("wrong_sequence", "null", "the sequence of a batch, counted from 0, whose ids are wrong"),
     ("wrong_from", "null", "the position from which ids are wrong, beginning with request `at`"),
     ("eos_at", "null", "the position of EOS (id 2) in the output"),
-    ("context_tokens", "4096", "the most tokens of prompt and output together; more is `failed`"),
+    // The tokens of this engine are bytes, and a token of the embedded model may have 8 of them.
+    ("context_tokens", "16384", "the most tokens of prompt and output together; more is `failed`"),
     ("busy_threads", "0", "threads that spin during a `generate`"),
     ("resident_bytes", "0", "bytes of memory that a load allocates and touches"),
     ("score_offset", "0.0", "added to every log-probability"),
