@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::OtherRuns;
 use crate::machine::cpu;
 use crate::record::CoreLockState;
-use crate::shell::this_command_with;
+use crate::shell::{PROGRAM, this_command_with};
 use crate::text;
 
 /// The environment variable with the folder of the locks; `off` turns them off, which tests need.
@@ -186,11 +186,17 @@ impl Holder {
         self.cores.is_empty() || other.cores.is_empty() || !self.cores.is_disjoint(&other.cores)
     }
 
+    /// Without the name of the program: the reader is not meant to run this command, and may have another program.
     fn described(&self) -> String {
         let (command, since) = (text::line(&self.command), text::line(&self.since));
-        let start: String = command.chars().take(MAX_COMMAND_CHARS).collect();
-        let command = if start == command { start } else { format!("{start}...") };
-        format!("`{command}` (process {}, since {since})", self.pid)
+        let arguments = command.strip_prefix(PROGRAM).unwrap_or(&command).trim_start();
+        let start: String = arguments.chars().take(MAX_COMMAND_CHARS).collect();
+        let with = match arguments {
+            "" => String::new(),
+            _ if start == arguments => format!(" with `{start}`"),
+            _ => format!(" with `{start}...`"),
+        };
+        format!("process {}{with}, since {since}", self.pid)
     }
 }
 
@@ -211,5 +217,18 @@ mod tests {
         assert!(on(&[0, 1]).shares_cores_with(&on(&[1, 2])));
         assert!(!on(&[0, 1]).shares_cores_with(&on(&[2, 3])));
         assert!(on(&[]).shares_cores_with(&on(&[2])) && on(&[2]).shares_cores_with(&on(&[])));
+    }
+
+    #[test]
+    fn another_run_is_described_by_its_arguments() {
+        let described = |command: &str| {
+            let holder =
+                Holder { pid: 7, command: command.into(), since: "noon".into(), ..Holder::default() };
+            holder.described()
+        };
+        assert_eq!(described("orchestrate -s decode"), "process 7 with `-s decode`, since noon");
+        assert_eq!(described("orchestrate"), "process 7, since noon");
+        let long = described(&format!("orchestrate {}", "x".repeat(500)));
+        assert!(long.contains("x...`, since noon"), "{long}");
     }
 }

@@ -34,8 +34,8 @@ fn a_second_run_on_the_same_cores_is_refused_and_names_the_first() {
     let scratch = Scratch::new();
     let holder = start_holder(&scratch);
     let refused = finish(&mut command(&scratch, "refused", fake_engine())).exits_with(5);
-    let process = format!("(process {}, since 20", holder.pid());
-    refused.assert_stderr(&["error: another run uses the same cores: `orchestrate -s decode", &process]);
+    let process = format!("another run uses the same cores: process {} with `-s decode", holder.pid());
+    refused.assert_stderr(&["error: ", &process, ", since 20"]);
     refused.assert_stderr(&["\nhint: ", " --wait # or --anyway"]);
     assert!(files(&scratch.join("refused")).is_empty(), "{refused:?}");
     holder.interrupt();
@@ -49,7 +49,7 @@ fn a_run_waits_until_another_run_is_killed() {
     let scratch = Scratch::new();
     let holder = start_holder(&scratch);
     let mut waiting = Running::start(command(&scratch, "waited", fake_engine()).arg("--wait"));
-    waiting.wait_for("waiting: another run uses the same cores: `orchestrate ");
+    waiting.wait_for("waiting: another run uses the same cores: process ");
     assert!(files(&scratch.join("waited")).is_empty());
     holder.signal(Signal::KILL);
     holder.finish();
