@@ -217,3 +217,46 @@ async fn own_processes(launched: &Launched) -> Result<BTreeSet<u32>> {
     let (marked, roots) = (launched.conversation.process.all().await, launched.roots());
     off_thread(move || marked.into_iter().chain(roots).flat_map(memory::tree).collect()).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_process_with_a_used_number_is_another_process() {
+        let process = |start_ticks| Process { pid: 7, start_ticks };
+        let before = BTreeMap::from([(process(1), 900 * MS)]);
+        let now = BTreeMap::from([(process(2), 300 * MS)]);
+        // The clock of the ended process is not subtracted from that of the new one.
+        let used: Vec<(Process, Duration)> = used_between(&before, &now).collect();
+        assert_eq!(used, [(process(2), Duration::from_millis(300))]);
+        let again = BTreeMap::from([(process(1), 1000 * MS)]);
+        assert_eq!(used_between(&before, &again).next().unwrap().1, Duration::from_millis(100));
+    }
+
+    #[test]
+    fn processes_that_are_not_named_are_counted() {
+        let with = |count: u32| {
+            let disturbing = (0..count).map(|pid| Process { pid, start_ticks: 1 }).collect();
+            OtherProcesses { disturbing, ..OtherProcesses::default() }.not_named()
+        };
+        assert_eq!((with(0), with(5)), (None, None));
+        assert!(with(6).unwrap().starts_with("machine: 1 more process that started"));
+        assert!(with(12).unwrap().starts_with("machine: 7 more processes that started"));
+    }
+
+    #[test]
+    fn the_busy_time_that_no_process_explains_is_that_of_processes_which_ended() {
+        let clocks = |busy_ms, new_ms: u64, ended_ms| Clocks {
+            new: BTreeMap::from([(Process { pid: 7, start_ticks: 1 }, new_ms * MS)]),
+            ended: Duration::from_millis(ended_ms),
+            busy: Some(Duration::from_millis(busy_ms)),
+            ..Clocks::default()
+        };
+        let before = clocks(1000, 100, 0);
+        assert_eq!(clocks(1500, 300, 50).unexplained_since(&before), Some(Duration::from_millis(250)));
+        assert_eq!(clocks(1100, 300, 50).unexplained_since(&before), Some(Duration::ZERO));
+    }
+}
