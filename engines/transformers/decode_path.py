@@ -28,6 +28,8 @@ class DecodePath(FolderTokenizerMixin, Model):
         self.loaded = loaded
         self.network, self.device = loaded.network, loaded.device
         self._folder, self._embedding_rows = loaded.folder, loaded.folder.vocabulary_size
+        # Each version is read from a file, and a query for the facts should not wait for files.
+        self._versions = {name: importlib.metadata.version(name) for name in self.LIBRARIES}
 
     @torch.no_grad()
     def generate(self, job, tokens):
@@ -120,7 +122,7 @@ class DecodePath(FolderTokenizerMixin, Model):
             **loaded.folder.dimensions,
             "eos_ids": loaded.folder.eos_ids,
             "bos_id": loaded.folder.bos_id,
-            "libraries": {**{name: importlib.metadata.version(name) for name in self.LIBRARIES}, **self.effects()},
+            "libraries": {**self._versions, **self.effects()},
         }
         if self.device.type == "cuda":
             facts["device_memory"] = device_memory(loaded.devices)
