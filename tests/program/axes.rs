@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::support::run::{Run, Verifier, run_selected};
-use crate::support::{Outcome, Scratch, fake_engine, finish};
+use crate::support::{Outcome, Scratch, fake_engine, finish, without_line_breaks};
 
 /// One block of two rounds, without warm-up.
 const SHORT: &[&str] = &["--blocks", "1", "--iterations", "2", "--warmup", "0", "--json", "-"];
@@ -44,6 +44,11 @@ fn a_larger_batch_has_its_speed_up_and_its_scaling_efficiency_beside_it() {
     // This engine computes four sequences in the time of one.
     assert!((number("ratio") / 4.0 - number("scaling_efficiency")).abs() < 1e-9, "{setting}");
     assert!(number("scaling_efficiency") > 0.8, "{setting}");
+    let explain = ["explain", "batch 4", "--results"];
+    let explained = finish(scratch.orchestrate().args(explain).arg(scratch.results())).exits_with(0).stdout;
+    let sentence = "Against the same engine with another setting: `one` generates (batch 4) ";
+    let explained = without_line_breaks(&explained);
+    assert!(explained.contains(sentence) && explained.contains(" as fast as `batch 1` ["), "{explained}");
     let report = ["report", "--settings", "--format", "csv", "--results"];
     let csv = finish(scratch.orchestrate().args(report).arg(scratch.results())).exits_with(0).stdout;
     assert!(csv.lines().any(|line| line.contains(",setting.batch.throughput,tok/s,5,")), "{csv}");

@@ -175,6 +175,10 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     {
         part.say(format!("Against its baseline: {}.", baseline.sentence));
     }
+    let settings = context.report.settings.iter().map(|it| &it.pair);
+    for pair in settings.filter(|it| it.engine == *label && it.case == *case) {
+        part.say(format!("Against the same engine with another setting: {}.", pair.sentence));
+    }
     part
 }
 
