@@ -160,8 +160,8 @@ fn find_this_program() -> String {
     }
 }
 
-/// A text whose commands of this program begin with `program` (see `this_program`), so that they can be pasted. Only text that a
-/// person reads on this machine gets it: stderr, lists, and the format `table`. Records, and formats that others read elsewhere,
+/// A text whose commands of this program begin with `program` (see `this_program`), so that they can be pasted. Only text for a
+/// person at this machine is changed: stderr, lists, and the format `table`. Records, and formats that others read elsewhere,
 /// keep the name, so that a report of a record is the same wherever it is made.
 pub fn with_program(text: &str, program: &str) -> String {
     let (mut out, mut copied) = (String::new(), 0);

@@ -36,7 +36,7 @@ impl Plan {
         let engines = distinct(rows.iter().map(|row| row.engine_argument()));
         let mut lists: Vec<String> = Vec::new();
         for engine in engines {
-            // A path may have a comma or a quote, so it needs an option of its own. A line of text can end only after a list.
+            // A path may have a comma or a quote, so it needs an option of its own. A report breaks a line only between options.
             let is_name = |text: &str| !text.contains(['/', '\'']);
             match lists.last_mut().filter(|it| is_name(it) && is_name(&engine)) {
                 Some(list) if list.len() + engine.len() < MAX_LIST_WIDTH => *list += &format!(",{engine}"),
@@ -180,11 +180,11 @@ fn compare_workloads(scenarios: &[Scenario], set: &AxisValues, workloads: &[&Wor
     (is_within(&of_plan, &selected), is_within(&selected, &of_plan))
 }
 
-/// The values of the axes in a workload. A prompt that was shortened has the length that the scenario has among several lengths. A
-/// single length is not shortened, so it is the length of the request.
+/// The values of the axes in a workload. Among several lengths, a shortened prompt counts with the scenario's length. Otherwise
+/// the length of the request counts.
 fn point_of(workload: &Workload, is_of_sweep: bool) -> Point {
     let text = match &workload.prompt {
-        // A few files of a plan are never freed, as those of the command line.
+        // Never freed, as the files of the command line: a plan has only a few.
         Prompt::Text(OwnText::File(file)) => Text::File(Box::leak(Box::new(file.clone()))),
         _ => Text::Kind(workload.shape.text),
     };
@@ -198,7 +198,7 @@ fn point_of(workload: &Workload, is_of_sweep: bool) -> Point {
     Point { prompt_tokens, new_tokens: workload.max_new_tokens, text, shape: workload.shape }
 }
 
-/// For each axis, the values that all these scenarios have in the plan, if one of the scenarios has other values by itself.
+/// For each axis, the values that all these scenarios have in the plan, if one of the scenarios has other default values.
 /// The options of the command line apply to all scenarios, so an axis with different values in two scenarios is left out.
 fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues {
     let of = |scenario: &Scenario| {
@@ -244,8 +244,8 @@ fn values_of(workloads: &[&Workload]) -> AxisValues {
     values
 }
 
-/// The names after `-s` that select these workloads, and their scenarios: those of the workloads if possible, or else the default
-/// suite, which has values of its own.
+/// The names after `-s` that select these workloads, and their scenarios: the default suite if it has exactly these workloads, or
+/// else those of the workloads. If those cannot give the values: the default suite with the missing scenarios.
 fn scenarios_of<'a>(workloads: &[&'a Workload]) -> (Vec<&'a str>, Vec<Scenario>) {
     let in_table = |names: &[&str]| SCENARIOS.iter().filter(|it| names.contains(&it.name)).copied().collect();
     let compared = |scenarios: &[Scenario], workloads: &[&Workload]| {

@@ -41,7 +41,7 @@ trait Value: Copy + PartialEq {
     }
 }
 
-/// Defines the axes: the types with a list for each axis, the options of the command line, and what is done with each of them.
+/// Defines the axes: the types with a list for each axis, the options of the command line, and the functions over all axes.
 /// `$field` is the path of the value in a `Point`. A label has `$prefix` before the value.
 macro_rules! axes {
     ($($(#[$help:meta])* $axis:ident: $value:ty, $($field:ident).+, $title:literal, $named:expr, $prefix:literal;)+) => {

@@ -66,7 +66,7 @@ impl Plan {
         Some(Unavailable { reason, hint: None })
     }
 
-    /// The tokens of the largest request on the model, with all sequences of a batch. A verifier has no cases, but it checks all of them.
+    /// The tokens of the largest request on the model, with all sequences of a batch. A verifier checks all cases.
     fn largest_request(&self, configuration: &Configuration) -> u64 {
         let on_model = |index: usize| self.configurations[index].model == configuration.model;
         let requests = self.cases.iter().filter(|case| on_model(case.configuration)).map(|case| {

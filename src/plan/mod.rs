@@ -50,8 +50,8 @@ pub struct Plan {
     /// It is drawn when the run begins. Older records lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<u64>,
-    /// The label or engine of the reference, with which the other configurations are compared; or its engine and dtype, which
-    /// name a row of each model.
+    /// The reference, with which the other configurations are compared: a label, an engine, or an engine with a dtype. These
+    /// may name a row of each model.
     pub reference: String,
     #[serde(default, alias = "proof")]
     pub verification: Verification,
@@ -163,7 +163,7 @@ pub enum Role {
     /// The verifier. It is only used for output checks, so its only cases are those that score text.
     Verifier,
     /// This program as an engine that computes nothing. It is measured in turn with the rows of a scenario of queries: its time
-    /// is the part of theirs that the pipe takes.
+    /// is the pipe's share of their times.
     NullEngine,
 }
 
@@ -430,7 +430,7 @@ impl Plan {
 }
 
 impl Configuration {
-    /// Whether this is its label, its engine with its preset, or these with its dtype: the names of a reference.
+    /// Whether a reference may have this name: the label, or the engine with its preset, with or without the dtype.
     fn is_named(&self, name: &str) -> bool {
         let engine = engine_name(&self.engine, self.preset.as_deref());
         let in_dtype = || self.dtype.as_ref().map(|dtype| name_in_dtype(&engine, dtype));

@@ -82,8 +82,8 @@ const WEIGHTS_EXTENSIONS: &[&str] = &[
     "mlx",
 ];
 
-/// Refuses what no engine can load, before an engine is built: a file or a folder without weights, and a `.gguf` file of another
-/// format.
+/// Refuses a path that no engine can load, before an engine is built: a file or a folder without weights, and a `.gguf` file of
+/// another format.
 fn check_is_model(path: &Path) -> Result<()> {
     let refusal =
         |why: &str| Usage(format!("model `{}`: {why}\nhint: orchestrate model list", path.display()));

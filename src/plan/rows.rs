@@ -69,7 +69,7 @@ impl Selection {
         labels
     }
 
-    /// Whether a name that `--reference` takes beside engines names a row of the plan: its label, or its engine with its dtype.
+    /// Whether a row of the plan has this name: as its label, or as its engine with its dtype.
     pub(super) fn names_row(&self, name: &str) -> bool {
         let is_in_dtype = |row: &Row| row.name_in_dtype().is_some_and(|it| it == name);
         self.labels().iter().any(|label| label == name) || self.combinations().iter().any(is_in_dtype)

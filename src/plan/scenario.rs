@@ -381,9 +381,9 @@ impl Suite {
     }
 }
 
-/// The tables of the suites with these names, and of the scenarios that they select. Requests that differ in a setting need a table
-/// of what it changes. A scored text needs a table of loss and drift; that of precisions has them too.
-/// `set`: the values of the axes that the user set.
+/// The tables of the suites with these names, and of the scenarios that they select. Requests that differ in a setting need the
+/// table of settings. A scored text needs a table of loss and drift, unless the table of precisions has them. `set`: the values
+/// of the axes that the user set.
 pub fn tables_of(names: &[String], scenarios: &[Scenario], set: &AxisValues) -> Vec<SuiteTable> {
     let mut tables: Vec<SuiteTable> = suites_named(names).filter_map(|it| it.table).collect();
     let varies_in_setting = |scenario: &Scenario| {
@@ -440,7 +440,7 @@ pub fn named_with_few_cases(name: &str) -> Option<Vec<Scenario>> {
     named(name).map(|scenarios| scenarios.into_iter().map(short).collect())
 }
 
-/// The scenario with this name, with the values of the default suite where that has it. Engines' suites compare many presets, so
+/// The scenario with this name, with its values in the default suite, if it is there. Engines' suites compare many presets, so
 /// they measure few cases.
 pub fn in_default_suite(name: &str) -> Option<Vec<Scenario>> {
     let of_default = SUITES[0].scenarios().into_iter().find(|it| it.name == name);

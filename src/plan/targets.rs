@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metric_id::MetricId;
 
-/// Bounds of a metric, for the cases that the target names. A field without a value names all.
+/// Bounds of a metric, for the cases that the target names. An absent `engine`, `model` or `case` names all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// A label, or an engine with or without its preset.

@@ -171,7 +171,7 @@ impl FromStr for Text {
     }
 }
 
-/// The prompts of a user's file. A record has no texts of it.
+/// The prompts of a user's file. A record does not store its texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptFile {
     pub path: String,
@@ -227,7 +227,7 @@ impl From<&str> for OwnText {
 }
 
 impl OwnText {
-    /// The texts. A record has none of a file.
+    /// The texts. A record does not store those of a file.
     pub fn texts(&self) -> &[String] {
         match self {
             Self::One(text) => std::slice::from_ref(text),

@@ -427,7 +427,7 @@ pub struct DifferingToken {
     pub verifier_logprob: f64,
 }
 
-/// By how much rounding to narrow dtypes changes the verifier's own answers on a model. It is measured once for each model.
+/// The effect of narrow dtypes on the verifier's own answers, measured once for each model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DtypeCosts {
     /// The model's path, as in configurations.

@@ -204,7 +204,7 @@ pub fn latest_in(folder: &Path) -> Result<Option<PathBuf>> {
     let mut newest_first: Vec<_> = headers.map(|(header, path)| (order_key(&header), path)).collect();
     newest_first.sort_by(|(a, _), (b, _)| b.cmp(a));
     let paths: Vec<PathBuf> = newest_first.into_iter().map(|(_, path)| path).collect();
-    // A record that cannot be read is not passed over: the command that reads it says why.
+    // An unreadable record counts: the command that reads it reports the error.
     let counts = |path: &&PathBuf| read(path).map_or(true, |record| record.measured().next().is_some());
     Ok(paths.iter().find(counts).or(paths.first()).cloned())
 }

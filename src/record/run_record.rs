@@ -94,7 +94,7 @@ impl RunRecord {
         })
     }
 
-    /// Whether nothing was measured because every engine refused what the command line selects, such as an option or a dtype.
+    /// Whether nothing was measured because every engine refused a value of the command line, such as an option or a dtype.
     pub fn is_refused(&self) -> bool {
         let stages = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());
         let is_refusal = |it: &Failure| {

@@ -33,7 +33,7 @@ impl Design {
     /// Society B 15 (1953); Starr, "The Performance of a Sequential Procedure for the Fixed-Width Interval Estimation of the
     /// Mean", Annals of Mathematical Statistics 37 (1966)). So each interim analysis uses a higher confidence, as repeated
     /// confidence intervals do (Jennison and Turnbull, "Interim Analyses: The Repeated Confidence Interval Approach", Journal
-    /// of the Royal Statistical Society B 51 (1989)), but chosen for `Rule`, which never sees the estimate. Coverage on
+    /// of the Royal Statistical Society B 51 (1989)). It is chosen for `Rule`, which never sees the estimate. Coverage on
     /// normal noise is then between 95.0 and 96.5 % for every size of the noise (`tests/coverage.rs`; `scripts/simulate` prints
     /// the coverage for other noise). The middle analyses need a higher confidence, because a deviation that is small by chance
     /// ends the experiment there.

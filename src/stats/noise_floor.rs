@@ -50,9 +50,9 @@ impl NoiseFloor {
     /// "Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent, technical report 4-12
     /// (2012)).
     ///
-    /// The 95th percentile over the ten pairs of five blocks is too small a floor. For two runs that differ as the blocks of
-    /// one do, it gave 12 % false verdicts; this floor gives less than 3 %, and without a floor 31 % are false
-    /// (`tests/false_verdicts.rs`). `None` for fewer than two blocks, or where a level is not finite.
+    /// The 95th percentile over the ten pairs of five blocks is too small a floor. For two runs that differ as the blocks of one
+    /// run do, the percentile gives 12 % false verdicts, this floor less than 3 %, and no floor 31 % (`tests/false_verdicts.rs`).
+    /// `None` for fewer than two blocks, or where a level is not finite.
     pub fn between_blocks(levels: &[f64]) -> Option<Self> {
         let Moments { n, variance, .. } = Moments::of(levels)?;
         let log_ratio = t_critical(CONFIDENCE, n - 1.0) * (2.0 * variance).sqrt();

@@ -1,5 +1,5 @@
-//! Simulations with noise around a known true value. They check that intervals contain it, and that verdicts are right, as
-//! often as claimed.
+//! Simulations with noise around a known true value. They check how often intervals contain this value, and how often verdicts
+//! are right.
 
 mod coverage;
 mod estimators;

@@ -44,7 +44,7 @@ impl Prompts {
     }
 
     /// Whether a request has a dependent prompt: every second measured request, if its workload can. A random number decides
-    /// with which request it begins. The next block begins with the other kind.
+    /// whether the first request has one. The next block begins with the other kind.
     pub fn is_dependent(workload: &Workload, key: PromptKey) -> bool {
         let of_run = PromptKey { block: 0, index: 0, ..key };
         let order = random(&workload.label, of_run, PARITY) ^ u64::from(key.block) ^ u64::from(key.index);
@@ -91,7 +91,7 @@ impl Prompts {
     }
 
     /// Whether the tokenizer makes as many tokens of the prompt's text as the prompt has ids. Engines that take text encode it
-    /// themselves. A short prompt of the same construction shows it.
+    /// themselves. The check uses a short prompt of the same construction.
     fn keeps_its_length_as_text(&self, construction: &Construction) -> bool {
         let tokens = 4 * construction.pattern.len() + construction.end_tokens + JUDGED_FILLERS;
         let ids = construction.ids(self.bos.clone(), tokens);
