@@ -127,7 +127,7 @@ impl<'a> Blocks<'_, 'a> {
         }
         let mut groups = memory_groups(&members, memory::available_bytes().unwrap_or(u64::MAX));
         self.warn_of_memory_groups(block, &groups)?;
-        // The null engine needs almost no memory. An engine that must be alone is not paused, so then the null engine is not either.
+        // The null engine needs almost no memory, so it joins the first group whose engine need not be alone.
         let is_alone =
             |configuration: &usize| members.iter().any(|it| it.configuration == *configuration && it.alone);
         match groups.iter_mut().find(|group| !group.iter().any(is_alone)) {

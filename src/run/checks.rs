@@ -61,7 +61,7 @@ impl OutputChecks<'_, '_> {
         self.add_unchecked_model(model, reason.into(), Some(hint))
     }
 
-    /// The hint for a check that had too little time, if it is unknown how much it needs.
+    /// The hint for a check that had too little time, if the needed time is unknown.
     pub fn longer_budget_hint(&self) -> Option<String> {
         Some(self.budget_hint(f64::from(LONGER)))
     }

@@ -1,4 +1,4 @@
-//! The costs of narrow dtypes on a model: by how much rounding changes the verifier's own answers on held-out text. They are
+//! The costs of narrow dtypes on a model: the effect of rounding on the verifier's own answers to held-out text. They are
 //! measured once for each model and stored by the identity of the weights.
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Writes the record of a run and sends its events to the displays. Knows no engine and no schedule.
+//! Writes the record of a run and sends its events to the displays. It knows no engine and no schedule.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub enum Event {
     Warned(Warning),
     /// The user ended the run.
     Interrupted,
-    /// The record is complete. `None` if it was not kept, because every engine refused what the command line selects.
+    /// The record is complete. `None` if it was not kept, because every engine refused a value of the command line.
     RunFinished { record: Option<String> },
 }
 
@@ -70,7 +70,7 @@ impl<'a> Journal<'a> {
         self.recorder.path.display().to_string()
     }
 
-    /// Ends the record. It is removed if every engine refused what the command line selects.
+    /// Ends the record. It is removed if every engine refused a value of the command line.
     pub fn finish(&mut self, end: End) -> Result<()> {
         let is_kept = end != End::Finished || !self.record().is_refused();
         let record = is_kept.then(|| self.path());

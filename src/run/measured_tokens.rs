@@ -1,5 +1,5 @@
-//! The output check after the last block. The check before the blocks says nothing about the engine's output while it is
-//! measured. So the verifier also checks measured samples, unless the verifier's measured output has the same ids.
+//! The output check after the last block. The check before the blocks says nothing about the output of measured requests. So the
+//! verifier also checks measured samples, unless the verifier's measured output has the same ids.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

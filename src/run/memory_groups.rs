@@ -62,7 +62,7 @@ async fn estimate(planned: &Configuration) -> Result<u64> {
     Ok(file.saturating_add(weights).saturating_add(PROGRAM_BYTES))
 }
 
-/// The reason why a verifier that is not measured is not started: in f32 it may need far more memory than the measured engines.
+/// The lack of memory that prevents the start of a verifier without a row: in f32 it may need far more than the measured engines.
 pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     let is_verifier = configuration.role == Some(Role::Verifier);
     let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;

@@ -150,8 +150,8 @@ async fn measure<'a>(
     OutputChecks { plan, journal, launches, requests, budget_ends }.verify_measured_tokens(schedule).await
 }
 
-/// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang, so
-/// another thread does it.
+/// Examines how quiet the machine is before anything is measured. The probe asks the GPUs' driver, which may hang, so it runs on
+/// another thread.
 async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietCheck> {
     let engines = planned_engines(plan);
     let probe = move || {

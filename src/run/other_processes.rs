@@ -1,5 +1,5 @@
 //! Processes outside an engine that use the processor while the engine is measured. Only processes that started during the run
-//! are named: an engine may have started them through another program, so that no mark and no tree has them.
+//! are named: an engine may have started them through another program, so they have no mark and are in no tree of an engine.
 //!
 //! Processes that begin and end in one turn cannot be named. The machine's busy time, less the time of all processes, shows how
 //! much they used together.
@@ -46,7 +46,7 @@ pub(super) struct OtherProcesses {
     has_named_short: bool,
 }
 
-/// A process, although the kernel uses its number again.
+/// Identifies a process even if the kernel uses its number again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Process {
     pid: u32,
@@ -186,7 +186,7 @@ impl Clocks {
         clocks
     }
 
-    /// The CPU time of the machine that belongs to no process of now: processes that began and ended since `before` used it.
+    /// The CPU time of the machine that belongs to no present process: processes that began and ended since `before` used it.
     fn unexplained_since(&self, before: &Self) -> Option<Duration> {
         let busy = self.busy?.checked_sub(before.busy?)?;
         let used =

@@ -58,7 +58,7 @@ pub fn participants(row_groups: &[RowGroup], missing: u32, left: Duration) -> Ve
     let times = row_groups.iter().map(|group| if missing > 0 { group.time.least } else { group.time.whole });
     let times: Vec<Duration> = times.collect();
     let shares = with_enough_time(&times, left / missing.max(1));
-    // A block of one row compares nothing, unless the run has only one row.
+    // A block of one row compares nothing, so two rows must fit, unless the run has only one.
     let selected = if shares.len() >= row_groups.len().min(2) {
         shares
     } else if missing > 0 && times.iter().sum::<Duration>() <= left {

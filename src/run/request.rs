@@ -190,7 +190,7 @@ impl<'a> Requests<'a> {
         Ok((batch, answer.map_err(|cause| launched.failure(when, cause))?))
     }
 
-    /// The kind of `failed` with which the engine must refuse the request. An engine may hold more than the model's context.
+    /// The kind of `failed` with which the engine must refuse the request. `None` if the context of the engine is large enough.
     fn expected_refusal(
         &self,
         launched: &Launched,
@@ -272,7 +272,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// The cause of a request without an answer, if the time that a case allows was its deadline.
+/// Turns a timeout into `TooSlow`, if the deadline was the time that a case allows.
 fn too_slow(cause: Cause, is_capped: bool, cap: Duration) -> Cause {
     match cause {
         Cause::Timeout(_) if is_capped => Cause::TooSlow(cap),

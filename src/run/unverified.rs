@@ -64,7 +64,8 @@ pub fn unverified_samples(
     by_group.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
 }
 
-/// Further samples, beside the chosen ones. Configurations take turns, and in each of them long outputs and long prompts do.
+/// Further samples, beside the chosen ones. Configurations take turns, and so do the long outputs and the long prompts of each
+/// one.
 pub fn further_samples(
     record: &RunRecord,
     model: &Model,

@@ -246,7 +246,7 @@ pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
     }
 }
 
-/// How long after their stamps in the answer the streamed tokens arrived, on the orchestrator's clock: the first token and the
+/// The delays of streamed tokens after their stamps in the answer, on the orchestrator's clock: of the first token, and the
 /// median.
 pub fn lateness(answer: &Answer) -> Option<Late> {
     let mut late: Vec<i64> = delays_ns(answer).collect();

@@ -262,7 +262,7 @@ impl Process {
         status
     }
 
-    /// The end of the keeper has hidden whether the process runs.
+    /// The keeper has ended, so it is unknown whether the process runs.
     pub fn is_lost(&self) -> bool {
         self.leader.is_lost()
     }

@@ -81,7 +81,7 @@ impl Containment {
         all
     }
 
-    /// The processes of the launch as its cgroups have them.
+    /// The processes in the launch's cgroups.
     pub fn processes_in_cgroups(&self) -> impl Iterator<Item = u32> {
         self.cgroups.iter().flat_map(|cgroup| processes_in(cgroup))
     }

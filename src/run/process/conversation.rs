@@ -1,4 +1,4 @@
-//! Requests to an engine and its answers, each answer with a deadline. Knows the protocol, but no scenario.
+//! Requests to an engine and its answers, each answer with a deadline. It knows the protocol, but no scenario.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -54,8 +54,9 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // This byte tells the keeper that no process is being started at this moment. Handles may still hold the socket.
+        // This byte tells the keeper that no process is being started at this moment.
         let _ = self.control.as_ref().write_all(&[ENDS]);
+        // Without this, a handle that exists would keep the socket open.
         let _ = self.control.shutdown(std::net::Shutdown::Write);
         // The keeper ends within milliseconds. If waiting fails, it still does its work.
         let _ = self.child.wait();
@@ -68,7 +69,7 @@ pub fn keep(run: &str) {
     take_signals_of_children();
     let spawner = Arc::new(Spawner::default());
     let ended_in_order = serve(&spawner);
-    // A program that is being started has a process after this.
+    // After this, every program that was being started has a process.
     spawner.close();
     end_run(run, if ended_in_order { 1 } else { SEARCHES_AFTER_SUDDEN_END });
 }

@@ -90,7 +90,7 @@ pub struct KeeperHandle {
 pub fn spawn(keeper: Option<&KeeperHandle>, program: &Program, streams: Streams) -> Result<Spawned> {
     let (own, remote) = UnixStream::pair()?;
     match keeper {
-        // After this, only the keeper has its end. So its death ends the wait for an answer.
+        // After this, only the keeper holds the remote end. So the keeper's death ends the wait for an answer.
         Some(keeper) => send(&keeper.control, remote, streams)?,
         None => drop(std::thread::spawn(move || Spawner::default().serve(remote, streams))),
     }
@@ -131,12 +131,13 @@ fn keeper_has_ended() -> Error {
     Error::other("the keeper process of this run has ended")
 }
 
-/// The next message on the control socket. `None` at its end.
+/// A message on the control socket.
 pub enum Message {
     Launch(UnixStream, Streams),
     Ends,
 }
 
+/// The next message. `None` at the end of the control socket.
 pub fn receive(control: &UnixStream) -> Option<Message> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
@@ -185,7 +186,7 @@ impl Spawner {
         let Ok(program) = read_message::<Program>(&mut connection) else { return };
         let (answer, child) = match self.spawn(&program, streams) {
             Ok((child, at_ns)) => (Started::Process { pid: child.id(), at_ns }, Some(child)),
-            // A text with a zero byte has no number.
+            // The error of a text with a zero byte has no number.
             Err(error) => (Started::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) }, None),
         };
         // The orchestrator may have been killed. Then the keeper ends the process.
@@ -211,7 +212,7 @@ impl Spawner {
         Ok((child, at_ns))
     }
 
-    /// Starts no further program. No program is being started after this.
+    /// After this, no program can start, and none is being started.
     pub fn close(&self) {
         if let Ok(mut children) = self.0.lock() {
             children.is_closed = true;
@@ -227,7 +228,7 @@ impl Spawner {
 }
 
 /// Starts the program in its containment. Also returns the monotonic clock just before it began: entering a cgroup takes
-/// milliseconds, and is not its work.
+/// milliseconds, and is no work of the program.
 fn start(program: &Program, [stdin, stdout, stderr]: Streams) -> Result<(Child, u64)> {
     #[expect(clippy::disallowed_methods, reason = "the one place that spawns engines")]
     let mut command = Command::new(&program.program);

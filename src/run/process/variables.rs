@@ -83,7 +83,7 @@ const SECRET_ENDINGS: &[&str] = &[
     "TOKENS",
 ];
 
-/// A value that is shorter is not looked for in an engine's lines: it would be found in ordinary text.
+/// Shorter values are not removed from an engine's lines, because ordinary text may contain them.
 const MIN_SECRET_BYTES: usize = 6;
 
 /// The user's choice of more variables (`--pass-env`): names, and beginnings of names before `*`.
