@@ -11,7 +11,7 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 const TOKENS: f64 = 1e6;
 
 /// A row for each case that generates tokens, unless it failed or its output is wrong: the tokens per second of whole requests,
-/// what a million of them costs, and how much cheaper that is than with the reference. `None` without such a case.
+/// the cost of a million tokens, and its ratio to the cost with the reference. `None` without such a case.
 pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Table> {
     let layout = Layout { columns_of_varying_options: false, ..layout };
     let labels = Labels::of(report, layout);

@@ -58,7 +58,7 @@ struct Document<'a> {
     /// The targets of the run file, one for each case that a target names.
     targets: &'a [TargetResult],
     outputs: &'a [Output],
-    /// The impact of precision, for each configuration of an engine that was measured in several.
+    /// The impact of precision, for each configuration of an engine with several precisions.
     precisions: Vec<PrecisionEntry<'a>>,
     /// The effect of each setting that varies between the cases of an engine. `against` is the other case.
     settings: Vec<SettingEntry<'a>>,

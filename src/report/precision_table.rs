@@ -1,5 +1,5 @@
-//! The table of precisions: for each engine that was measured in several, the gain (speed, memory) and the loss (perplexity, drift)
-//! of each one against the widest.
+//! The table of precisions: for each engine with several precisions, the gain (speed, memory) and the loss (perplexity, drift) of
+//! each against the widest.
 
 use std::collections::{BTreeMap, BTreeSet};
 

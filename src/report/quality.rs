@@ -1,5 +1,5 @@
-//! The table of quality: for each configuration, what its precision costs (perplexity, difference from the verifier) beside what
-//! it gains (memory, speed).
+//! The table of quality: for each configuration, the cost of its precision (perplexity, difference from the verifier) beside the
+//! gain (memory, speed).
 
 use super::document::{Column, Layout, Line, Table};
 use super::labels::Labels;

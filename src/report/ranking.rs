@@ -108,8 +108,8 @@ fn value(row: &Row, metric: &Metric) -> Option<f64> {
 }
 
 /// A row compared with another row of its workload, by the headline. Such a pair is selected by rank after the measurement, so
-/// Holm's correction counts all pairs. For a pair with the reference, the plan selected the pair before, and `Verdicts::headline`
-/// has the weaker correction.
+/// Holm's correction counts all pairs. The plan has the pairs with the reference, so `Verdicts::headline` has a weaker
+/// correction.
 pub fn compared<'a>(report: &'a Report, row: &Row, against: &Row) -> Option<Compared<'a>> {
     compared_in(&report.verdicts.all_pairs, row, against)
 }

@@ -63,7 +63,7 @@ pub struct Report {
     /// The targets of the run file, one for each case that a target names.
     pub targets: Vec<TargetResult>,
     pub verdicts: Verdicts,
-    /// The impact of precision, for each row of an engine that was measured in several.
+    /// The impact of precision, for each row of an engine with several precisions.
     pub precisions: Vec<PrecisionImpact>,
     /// The effect of each setting that varies between the cases of an engine.
     pub settings: Vec<SettingImpact>,

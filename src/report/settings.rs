@@ -1,4 +1,4 @@
-//! The table of settings: what a larger batch, the cache, a padding, a depth or drafts change on the same engine.
+//! The table of settings: the effects of a larger batch, the cache, a padding, a depth or drafts on the same engine.
 
 use super::document::{Column, Keep, Layout, Line, Section, Table};
 use super::labels::Labels;

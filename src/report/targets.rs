@@ -28,7 +28,7 @@ pub struct TargetResult {
     /// The estimate. `None` if the case has no value of this metric.
     pub value: Option<f64>,
     pub is_met: bool,
-    /// The reason why a target with a value inside its bounds is missed: the value is not trusted.
+    /// The reason why a target is missed, if its value is not the reason: there is no value, or it is not trusted.
     pub reason: Option<&'static str>,
     #[serde(skip)]
     of: Unit,

@@ -27,7 +27,7 @@ pub struct Verdicts {
     pub all_pairs: Vec<PairVerdict>,
     /// Each row against the program of its baseline, if this run measured both.
     pub against_baseline: Vec<PairVerdict>,
-    /// Each row against the widest precision of its engine, if the engine was measured in several.
+    /// Each row against the widest precision of its engine, if the engine has several precisions.
     pub against_widest: Vec<PairVerdict>,
     /// The effects of presets, in the words of their manifests.
     pub preset_effects: Vec<PresetEffect>,

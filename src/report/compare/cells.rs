@@ -68,7 +68,7 @@ const MAX_SENTENCES: usize = 10;
 /// The most notes on one screen.
 const MAX_NOTES: usize = 2;
 
-/// The first sentences, without those about headline metrics that are the same if all do not fit, and the number of the others.
+/// The first sentences, and the number of the others. If not all fit, those about unchanged headline metrics are left out.
 pub fn first_sentences(judgement: &Judgement) -> Vec<String> {
     let all = sentences_with_failures_once(judgement);
     let same = judgement.changes.iter().filter(|it| it.gating && is(it, Verdict::Same)).count();

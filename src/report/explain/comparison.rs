@@ -109,7 +109,7 @@ fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
     format!("Evidence: {blocks}; {floor}{p}.")
 }
 
-/// The interval in sentences: its ends as speed-ups, the blocks that it is from, and the bootstrap interval.
+/// The interval in sentences: its evidence, the blocks that are not counted, and the bootstrap interval.
 fn interval(part: &mut Part, comparison: &Comparison) {
     let blocks = plural(comparison.blocks, "block");
     part.say(match comparison.evidence {

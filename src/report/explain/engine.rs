@@ -12,7 +12,7 @@ use crate::text::plural;
 /// The most warnings on one screen.
 const MAX_WARNINGS: usize = 3;
 
-/// Brief: one screen.
+/// The parts about an engine; in brief, one screen.
 pub fn parts(context: &Context, configuration: usize, detail: Detail) -> Vec<Part> {
     let label = &context.data.engines[configuration].label;
     let mut identity = identity(context, configuration);

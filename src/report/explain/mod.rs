@@ -36,8 +36,8 @@ pub struct Explanation {
     pub more: Vec<String>,
 }
 
-/// The explanation of what these words name: an engine, a case or both. Without words, that of the terms. The error lists the
-/// names of the record. `detail` is that of an engine.
+/// The explanation of the engine, the case or both that these words name. Without words: of the terms. The error lists the names
+/// of the record. `detail` applies to an engine.
 pub fn explain(record: &RunRecord, words: &[String], detail: Detail) -> Result<Explanation, String> {
     let report = Report::of(record);
     let context = Context { record, data: RunData::of(record), report: &report, rankings: rankings(&report) };

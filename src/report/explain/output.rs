@@ -12,7 +12,7 @@ use protocol::Capabilities;
 /// The most reasons on one screen.
 const MAX_REASONS: usize = 2;
 
-/// Brief: without the values of the check.
+/// The output check of an engine; in brief, without its values.
 pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<Part> {
     let label = &context.data.engines[configuration].label;
     if !context.data.is_measured_row(configuration) {
@@ -112,7 +112,7 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
     ));
 }
 
-/// By how much the reported dtypes change the verifier's own answers on this model, or the reason why this is unknown.
+/// The effect of the reported dtypes on the verifier's own answers, or the reason why it is unknown.
 fn costs(context: &Context, part: &mut Part, configuration: usize, agreement: &Agreement) {
     if let Some(cost) = &agreement.cost {
         part.say(format!(
@@ -127,7 +127,7 @@ fn costs(context: &Context, part: &mut Part, configuration: usize, agreement: &A
     let unmeasured = costs.and_then(|it| it.unmeasured.first());
     if let Some(unmeasured) = unmeasured.filter(|_| agreement.precision != Precision::Full) {
         part.say(format!(
-            "By how much {} changes the verifier's own answers on this model was not measured: {}.",
+            "The effect of {} on the verifier's own answers on this model was not measured: {}.",
             line(&unmeasured.dtype),
             line(&unmeasured.reason).trim_end_matches('.')
         ));
@@ -178,7 +178,7 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
             return;
         }
         part.say(format!(
-            "The verifier checked {positions} measured tokens, and gives another token in {} places.",
+            "The verifier checked {positions} measured tokens, and gives another token for {} of them.",
             with_commas(gaps.differing)
         ));
         part.say(format!(

@@ -223,7 +223,7 @@ fn beside_headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Op
     let row = overview.report.rows.iter().find(|row| row.case.label == workload)?;
     let headline = row.case.headline?.id;
     let metric = METRICS.iter().find(|metric| metric.shown == Shown::Beside(headline))?;
-    // A value of another engine decides nothing, so it may be left out even beside the primary headline.
+    // Engines are not compared by this value, so it may be left out even beside the primary headline.
     let keep = if keep == Keep::Always { Keep::Standard(2) } else { keep };
     Some(extra(metric.id, Some(workload), keep, |it| it.estimate))
 }

@@ -240,8 +240,8 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         let reasons = &it.agreement.reasons;
         let with_hint = reasons.iter().skip(1).find(|reason| reason.contains("(hint: "));
         let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
-        // `next_step` says how an engine becomes verifiable. It is left out if the engine has scores, because it is verifiable
-        // then, or if a recorded reason has a hint of its own.
+        // `next_step` says how an engine becomes verifiable. An engine with scores needs no such hint, nor does a reason with a
+        // hint.
         let has_hint = it.agreement.scores.is_some() || it.agreement.recorded_hint().is_some();
         let next_step = match it.agreement.against {
             Against::Nothing => NO_VERIFIER_HINT,

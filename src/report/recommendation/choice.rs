@@ -21,8 +21,8 @@ use stats::{Comparison, Verdict};
 /// latency is recommended.
 pub const MAX_TIE_RATIO: f64 = 1.1;
 
-/// The configurations of a record that may be recommended: they can have a rank, and have a latency. The other configurations
-/// have the reason why they may not.
+/// The configurations of a record that may be recommended: they can have a rank, and have a latency. `excluded` has the others,
+/// each with the reason.
 pub struct Candidates {
     pub first_token: Option<String>,
     pub decode: Option<String>,

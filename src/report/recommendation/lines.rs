@@ -23,7 +23,7 @@ pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<
         lines.extend(several.then(|| format!("model {}:", model.model)));
         lines.extend(model_lines(recommendation, model, report));
     }
-    lines.extend(half_of_the_latency(recommendation));
+    lines.extend(incomplete_latency(recommendation));
     lines.extend(listed("not measured", &recommendation.not_tried));
     lines.extend(untried_presets(&recommendation.untried_presets));
     lines.push(
@@ -39,7 +39,7 @@ pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<
 }
 
 /// The part of an answer's time that the record does not have.
-fn half_of_the_latency(recommendation: &Recommendation) -> Option<String> {
+fn incomplete_latency(recommendation: &Recommendation) -> Option<String> {
     let (missing, measured) = match (&recommendation.first_token, &recommendation.decode) {
         (None, Some(_)) => ("TTFT", "the decode rate"),
         (Some(_), None) => ("decode rate", "TTFT"),

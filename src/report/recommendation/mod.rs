@@ -20,8 +20,8 @@ use choice::Candidates;
 pub use result::Recommendation;
 
 impl Recommendation {
-    /// The recommendation from the latest record, so its commands name no file. `untried`: the presets that its engines have and
-    /// that it does not measure.
+    /// The recommendation from the latest record, so its commands name no file. `untried`: the presets of its engines that the
+    /// record does not have.
     pub fn of(record: &RunRecord, untried: Vec<String>) -> Self {
         Self::new(record, None, untried)
     }

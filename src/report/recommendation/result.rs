@@ -70,7 +70,7 @@ pub struct Choice {
 #[derive(Debug, Clone, Serialize)]
 pub struct Against {
     pub engine: String,
-    /// How many times as fast the recommended engine is.
+    /// The speed-up of the recommended engine over this one.
     pub ratio: f64,
     pub low: f64,
     pub high: f64,

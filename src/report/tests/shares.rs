@@ -1,4 +1,4 @@
-//! Tests of the column `of limit`: a row's rate as a percentage of what the machine can do.
+//! Tests of the column `of limit`: a row's rate as a percentage of the machine's limit.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
