@@ -14,8 +14,8 @@ from torch._dynamo.utils import counters
 from devices import DTYPE_NAMES
 from engine_kit import Failed
 
-# The largest allowed difference between the logits of a step and of the plain step, relative to the largest logit. The
-# rounding of bf16 in another order causes far less, and a wrong step far more.
+# The largest allowed difference between the logits of a step and of the plain step, relative to the largest logit. Another
+# order of sums in bf16 causes far less, and a wrong step far more.
 MAX_LOGIT_DIFFERENCE = 0.05
 
 # The number of calls of a step before its capture. These calls allocate, profile, tune and compile; a capture forbids all that.

@@ -124,9 +124,9 @@ class Decoder(nn.Module):
         self.is_masked = not reads_only_written or sequences > 1
         shape, dtype = network.shape, network.dtype
         on_device = dict(device=network.norm.device)
-        # The cache has one position more than the context, which is never written. Without it, the compiler would treat a view
-        # of the whole cache as a special case. And heads would often be a power of two apart in memory, so that they would
-        # compete for the same lines of the processor's cache.
+        # The cache has one position more than the context, and no step writes this position. Without it, the compiler would
+        # treat a view of the whole cache as a special case. And heads would often be a power of two apart in memory, so that
+        # they would compete for the same lines of the processor's cache.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
         # Masked values are multiplied by zero, so they must be finite.
         make = torch.empty if reads_only_written else torch.zeros
@@ -283,7 +283,7 @@ def empty_parameter(dtype, *size):
 
 def product(x, matrix, bias=None):
     """`x` [rows, in] times `matrix` [out, in], which is in the dtype of the load or in int8. In the dtype of the load, a compiled
-    product of one row on a CPU is a loop over the matrix, because memory is its bound, and others use `linear`."""
+    product of one row on a CPU is a loop over the matrix, because memory limits its speed. All others use `linear`."""
     if isinstance(matrix, Int8Matrix):
         return int8_product(x, matrix.codes, matrix.scales, bias)
     if x.is_cuda or x.shape[0] > 1 or not torch.compiler.is_compiling():

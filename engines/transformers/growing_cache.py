@@ -80,7 +80,7 @@ class Streamer(BaseStreamer):
             # The first value is the prompt.
             self._expects_prompt = False
         elif value.dim() == 2:
-            # With drafts: the accepted ones of the only sequence, and the token after them, all at one time.
+            # With drafts, the value has the accepted tokens of the only sequence, and the token after them.
             ids, at_ns = value[0].tolist(), time.perf_counter_ns()
             before = len(self._tokens.ids(0))
             for id in ids:

@@ -79,7 +79,7 @@ pub struct Capabilities {
     pub concurrency: u32,
     pub use_cache_toggle: bool,
     pub padding_sides: Vec<crate::Padding>,
-    /// The kinds of speculation that a request may ask for. Kinds of a later version are left out.
+    /// The kinds of speculation that a request may name. Kinds of a later version are left out.
     #[serde(deserialize_with = "known_kinds")]
     pub speculation: Vec<crate::Speculation>,
     pub ignore_eos: IgnoreEos,

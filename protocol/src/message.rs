@@ -38,7 +38,7 @@ impl Message {
     }
 }
 
-/// The message that a load continues. The deadline of the load starts again.
+/// Says that a load is still in progress. The deadline of the load starts again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Progress {

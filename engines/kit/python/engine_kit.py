@@ -72,7 +72,7 @@ class Engine:
 class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
-    An engine that advances several requests at once (as many as its capability `concurrency` at most) implements three more
+    An engine that advances several requests at once (at most as many as its capability `concurrency`) implements three more
     methods. `admit(slot, job)` takes an iteration of a request. `step(tokens)` advances the sequences that are not done, usually
     by one token each, with `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes the
     iteration.

@@ -135,7 +135,7 @@ class Conversation:
         return self._hello()["capabilities"]
 
     def _load(self, request, progress=None):
-        """Loads a model, and returns the fields of `loaded`. `progress` is None if a request other than `load` causes this."""
+        """Loads a model, and returns the fields of `loaded`. `progress` is None if the request is not a `load`."""
         began_ns = self._clock()
         failure_reason = f"the load of `{request.model}` failed" if progress is not None else None
         if self._model is None:

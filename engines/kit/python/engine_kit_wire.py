@@ -1,7 +1,7 @@
 """Converts lines to requests: framing, parsing, and the refusals of invalid lines. Converts messages to lines.
 
 This is the Python counterpart of the crate `protocol`. For the lines in `protocol/golden/refused.json`, both have the same
-messages. An invalid line raises a `Failed` with the error. It has a position if the syntax is wrong or a value cannot be read.
+messages. An invalid line raises a `Failed`. Its message has a position if the syntax is wrong or a value cannot be read.
 """
 
 import json
@@ -19,7 +19,7 @@ KINDS = ("bad_request", "unsupported", "unavailable", "model", "context", "out_o
 
 class Failed(Exception):
     """The failure of a request, which an engine can raise anywhere. `hint` says what to do, if possible as a command or setting.
-    The lines of `message` that begin with `hint: ` become the hint, if there is no other."""
+    Without a `hint`, the lines of `message` that begin with `hint: ` become the hint."""
 
     def __init__(self, kind, message, hint=None, id=None):
         super().__init__(message)

@@ -111,7 +111,7 @@ impl<E: Engine> Server<E> {
             return;
         }
         let Some(loaded_model) = &mut self.loaded_model else { return };
-        // Sending an answer marks the work as ended. Other requests still run, so this marks it as begun again.
+        // Sending an answer marked the work as ended, but other requests still run.
         self.work.begin();
         let tokens = &mut self.overlap.tokens;
         if let Err(error) = catch_panic(|| slots(&mut loaded_model.model)?.step(tokens)) {

@@ -41,7 +41,7 @@ pub fn is_greedy(sampling: &Sampling) -> bool {
     sampling.temperature < GREEDY_BELOW
 }
 
-/// The next token. No sampling, or a temperature that counts as 0, is `greedy`.
+/// The next token: `greedy` without sampling, and at a temperature that counts as 0.
 pub fn sample(logits: &[f32], sampling: &Option<Sampling>, rng: &mut Rng) -> u32 {
     match sampling {
         Some(sampling) if !is_greedy(sampling) => draw(logits, sampling, rng),

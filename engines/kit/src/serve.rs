@@ -28,8 +28,8 @@ fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
     server.run()
 }
 
-/// Starts the thread that reads stdin into an inbox. No code joins this thread: a read may still block it at the end of the
-/// work. It ends with the process.
+/// Starts the thread that reads stdin into an inbox. No code joins this thread, because a read may still block it at the end
+/// of the work. The thread ends with the process.
 pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
     print_usage();
     let inbox = Arc::new(Inbox::default());

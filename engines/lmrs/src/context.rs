@@ -17,7 +17,7 @@ pub fn choose_context(
 ) -> Result<(usize, Option<String>), Failed> {
     let model_context = shape.context;
     let bytes = |tokens| Cache::bytes_for(shape, tokens, kv_dtype) as u64;
-    // A cache is touched as it fills, so without an explicit request its full memory is not required.
+    // A cache takes memory only as it fills, so without an explicit request its full memory is not required.
     let Some(requested) = requested else {
         plan.refuse_if_too_large(0, available_bytes)?;
         let left_bytes = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));

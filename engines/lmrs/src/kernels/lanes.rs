@@ -14,7 +14,7 @@ pub fn sum_of_squares(x: &[f32]) -> f32 {
     sum_of(x, |x| x * x)
 }
 
-/// Whether no number is NaN or infinite: for each of these `x * 0.0` is NaN, for every other number it is zero.
+/// Whether all numbers are finite: `x * 0.0` is zero for a finite `x`, and NaN otherwise.
 pub fn all_finite(x: &[f32]) -> bool {
     sum_of(x, |x| x * 0.0) == 0.0
 }

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 
-/// A level that this machine has. Only `PORTABLE`, `available`, `best` and parsing give one, so a value proves that it is
-/// available.
+/// A level that this machine has: only `PORTABLE`, `available`, `best` and parsing make a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Instructions);
 

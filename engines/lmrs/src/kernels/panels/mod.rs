@@ -138,7 +138,7 @@ fn multiply_at<N: PanelFormat>(
 ) {
     match level.instructions() {
         Instructions::Portable => numbers::multiply::<N>(matrix, panels, input, out),
-        // SAFETY: a `Level` value exists only on a machine that has the level; `product::check` has passed. The same below.
+        // SAFETY: a `Level` value exists only on a machine that has the level; `product::check` has passed.
         #[cfg(target_arch = "aarch64")]
         Instructions::Neon => unsafe { neon::multiply::<N>(matrix, panels, input, out) },
         // SAFETY: as above.
