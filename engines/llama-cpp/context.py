@@ -51,7 +51,7 @@ class Contexts:
         return self._new_context(1, positions, every_logit=True)
 
     def _rounded_up(self, positions):
-        """The next power of two, from 256 to `max_tokens`: requests of growing length do not each make a new context."""
+        """The next power of two, from 256 to `max_tokens`, so that not every longer request makes a new context."""
         return min(self._max_tokens, max(256, 1 << (positions - 1).bit_length()))
 
     def _new_context(self, sequences, positions, every_logit=False):
@@ -84,7 +84,7 @@ class Context:
             raise Failed(kind, f"cannot make a context of {size}: {cause}")
         pool.attach(self.handle)
         self.memory = bindings.llama_get_memory(self.handle)
-        # llama.cpp lowers the requested numbers for a small context. `every_logit` has room for the logits of one pass.
+        # llama.cpp lowers the requested numbers for a small context. With `every_logit`, logits of only one pass have room.
         self.batch_tokens = PASS_TOKENS if every_logit else bindings.llama_n_batch(self.handle)
         self.pass_tokens = bindings.llama_n_ubatch(self.handle)
         self._logits_by_address = {}

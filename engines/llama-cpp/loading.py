@@ -46,8 +46,8 @@ def load(request, dtype, options, phases):
 
 
 def check_context(requested, weights):
-    """Returns the longest context of the load, and refuses a longer request. A sliding window that llama.cpp ignores limits the
-    context to its length: up to there the window hides no token."""
+    """Returns the longest context of the load, and refuses a longer request. If llama.cpp ignores a sliding window, the limit is
+    the window's length: up to there the window hides no token."""
     limit, window, reason = bindings.llama_model_n_ctx_train(weights.handle), weights.ignored_window(), ""
     if window is not None and window < limit:
         limit, reason = window, ": llama.cpp ignores its sliding window"

@@ -156,7 +156,7 @@ def compute_logits(x, head):
 
 
 def wait_for_device(x):
-    """Waits until the device has computed `x`, which is deliberately slow."""
+    """Waits until the device has computed `x`. The wait is deliberate: it makes the engine slow."""
     if x.is_cuda:
         torch.cuda.synchronize(x.device)
 

@@ -99,14 +99,14 @@ class LoadedModel(FolderTokenizerMixin, Model):
         shutdown.start()
         shutdown.join(SHUTDOWN_TIMEOUT_S)
         processes.kill(self._workers)
-        # Closed last: the library may send responses until its processes have ended.
+        # The reader is closed last: the library may send responses until its processes have ended.
         self._reader.close()
 
     # The responses, from the reader to the kit.
 
     def _push_responses(self, tokens_of_slot):
-        """Waits for responses, and pushes all that have arrived. Returns after a second without a response too, so that the
-        kit can cancel a request."""
+        """Waits for responses, and pushes all that have arrived. Returns after at most a second, so that the kit can cancel a
+        request."""
         responses = self._reader.take()
         if not responses:
             self._check_workers()

@@ -47,8 +47,8 @@ def library_processes_since(before):
 
 
 def _processes_to_watch(started):
-    """The started processes that use a GPU, as the driver lists them. In a container the driver may use other ids. Then these
-    are the processes with an open device file. If there are none, all are watched: a dead worker process must not be missed."""
+    """The started processes that the driver lists. In a container the driver may use other ids, so if it lists none: the
+    processes with an open device file. If there are none, all: a dead worker process must not be missed."""
     by_driver = {pid for pid, _ in _gpu_processes()} & started
     return by_driver or {pid for pid in started if _has_open_device(pid)} or set(started)
 

@@ -71,7 +71,7 @@ impl Model for LoadedModel {
 
 const NOT_FINITE: &str = "the model's weights lead to logits that are NaN or infinite";
 
-/// Whether no logit is NaN or infinite; candle's own argmax takes an id from such logits too.
+/// Whether all logits are finite; candle's own argmax takes an id from other logits too.
 fn is_finite(logits: &Tensor) -> CandleResult<bool> {
     Ok(logits.sum_all()?.to_scalar::<f32>()?.is_finite())
 }

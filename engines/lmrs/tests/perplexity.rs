@@ -1,5 +1,5 @@
-//! Compares the perplexity of the embedded model on held-out text: that in bf16 (the dtype of the file), Q8_0 and Q4_0 with that
-//! in f32, at each level (instruction set) of this machine.
+//! Compares the perplexity of the embedded model on held-out text in bf16 (the dtype of the file), Q8_0 and Q4_0 with its
+//! perplexity in f32, at each level (instruction set) of this machine.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use lmrs::cache::Cache;

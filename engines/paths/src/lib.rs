@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 /// The variable that names the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
-/// The variable that names the Python interpreter of all engines. With `_` and an engine's name after it, a variable is for
-/// that engine alone, and has priority: `ORCHESTRATE_PYTHON_LLAMA_CPP` for `llama-cpp`.
+/// The variable that names the Python interpreter of all engines. A variable that ends with an engine's name is for that
+/// engine alone, and has priority: `ORCHESTRATE_PYTHON_LLAMA_CPP` for `llama-cpp`.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
 /// The file that the setup of an environment writes last. An environment without this file is incomplete.

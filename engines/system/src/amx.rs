@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 
-/// The products of tiles, by the dtype of their numbers, that this process may use.
+/// The products of tiles that this process may use, by the dtype of their numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Products {
     pub bf16: bool,
@@ -11,8 +11,8 @@ pub struct Products {
 }
 
 impl Products {
-    /// Reads the products of this processor, and requests permission for tiles if there are any. Without permission there are
-    /// none.
+    /// Reads the products of this processor. If there are any, requests permission for tiles. Without permission, returns no
+    /// products.
     pub fn request() -> Self {
         // Leaf 7 exists if the highest leaf is at least 7.
         if __cpuid(0).eax < 7 {

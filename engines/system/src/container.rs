@@ -1,5 +1,5 @@
 //! A container's limits of CPU and memory. Each is the smallest limit on the path from this process's cgroup up to the mount.
-//! Version 1 of cgroups has a hierarchy for one controller or a few, version 2 one for all. A mixed system has both versions.
+//! In version 1 of cgroups, each hierarchy has a few controllers. In version 2, one hierarchy has all. A mixed system has both.
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ fn own_cgroups_in(cgroup: &str, mounts: &str) -> [Option<PathBuf>; 2] {
     [Hierarchy::of_version_two(cgroup, mounts).and_then(own_folder), version_one.and_then(own_folder)]
 }
 
-/// The bytes of memory that the container's limits leave free: each folder's limit less its memory in use, the smallest of these.
+/// The bytes of memory that the container's limits leave free.
 pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
 }
@@ -116,7 +116,7 @@ fn path_where(cgroup: &str, matches: impl Fn(&str) -> bool) -> Option<&str> {
 }
 
 struct Mount<'a> {
-    /// The folder of the hierarchy that is mounted: a container may see only its own folder and those below.
+    /// The mounted folder of the hierarchy: a container may see only its own folder and those below.
     root: &'a str,
     point: &'a str,
     kind: &'a str,

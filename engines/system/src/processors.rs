@@ -39,7 +39,7 @@ pub fn allowed() -> &'static [usize] {
     })
 }
 
-/// The allowed processors: first one of each core, then the second one of each. Processors of a core share its arithmetic
+/// The allowed processors: one of each core, then a second one of each, and so on. Processors of a core share its arithmetic
 /// units.
 pub fn cores_first() -> Vec<usize> {
     by_rank(allowed(), siblings).into_iter().map(|(_, processor)| processor).collect()

@@ -30,7 +30,7 @@ CONFIG = {
 
 PROMPT = [1, 17, 42, 9]
 
-# A test that waits longer for a message or a process fails.
+# A test fails if a message or the end of a process takes longer.
 TIMEOUT_S = 60
 
 

@@ -163,9 +163,9 @@ class Generation(unittest.TestCase):
         (folder / "tokenizer.json").write_text("{}")
         engine = loaded_engine(self, folder=folder)
         for id in (None, 1, 2):
-            # A Python without `tokenizers` gives the second of these messages.
             failed = engine.request(type="generate", prompt="Hello", id=id)
             self.assertEqual((failed["type"], failed["kind"], failed.get("id")), ("failed", "model", id))
+            # A Python without `tokenizers` gives the second of these messages.
             self.assertRegex(failed["message"], "tokenizer.json`: |`tokenizers` is not installed")
             answer = engine.generate(max_new_tokens=2, ignore_eos=True, id=id)
             self.assertEqual(ids(answer), expected_ids(PROMPT, 2))

@@ -24,9 +24,8 @@ use decoder::{Decoder, Predictions};
 use sequence::{Drafts, Sequence};
 use step::{Schedule, chunk_rows};
 
-/// The most rows of long prompts in a step if no other request waits for its next token; otherwise it is
-/// `step::MAX_ROWS_WHILE_DECODING`. No pass has more rows than this. Requests can be cancelled only between two steps, so steps
-/// are short.
+/// The most rows of a pass, and the most rows of long prompts in a step. While another request waits for its next token, the
+/// limit of a step is `step::MAX_ROWS_WHILE_DECODING`. Requests can be cancelled only between two steps, so steps are short.
 pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The network, and the state of the current requests.

@@ -179,7 +179,7 @@ impl Scratch {
         let matrix = task.matrix;
         match task.kernel {
             Kernel::Panels => {
-                // SAFETY: pieces share no positions, and positions share no outputs. The same below.
+                // SAFETY: pieces share no positions, and positions share no outputs.
                 let mut out = unsafe { task.out.take(panel_outputs(matrix, &positions)) };
                 panels::multiply(level, matrix, positions, &self.panels, &mut out);
             }

@@ -98,8 +98,8 @@ pub fn invalid(message: String) -> Failed {
     Failed::new(FailureKind::Model, message)
 }
 
-/// How many numbers a piece has. A piece is read in one call. It is large enough for long reads. It is small enough to stay in a
-/// core's cache during packing, and to give every thread a piece of the last matrix.
+/// The length of a piece in numbers. A piece is read in one call, so it is large. It is small enough to stay in a core's cache
+/// during packing, and to give every thread a piece of the last matrix.
 const PIECE_NUMBERS: usize = 1 << 16;
 
 struct Piece<'a> {

@@ -37,7 +37,7 @@ impl TileUnit for AmxUnit {
 
     #[inline(always)]
     unsafe fn line(numbers: &[f32]) -> U32Line {
-        // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
+        // SAFETY: a machine with tiles has AVX-512 and its bf16 products.
         unsafe { PairUnit::line(numbers) }
     }
 

@@ -31,8 +31,8 @@ use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 const WEIGHTS_BYTES: usize = 512 << 10;
 /// The most outputs of a block. More are not faster, and their sums would leave the first-level cache.
 const MAX_OUTPUTS: usize = 96;
-/// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Of longer rows, a block would have
-/// fewer, and all activations would be read more often.
+/// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. With longer rows, a block would have
+/// fewer rows, and all activations would be read more often.
 const MAX_STEPS: usize = 1024;
 const BF16_BYTES: usize = 2;
 
@@ -64,7 +64,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
     weights.resize(block_outputs * row_lines, U32Line([0; GROUP_TOKENS]));
     sums.resize(block_outputs * T::GROUPS, U32Line([0; GROUP_TOKENS]));
     let range = out.outputs();
-    // SAFETY: the caller guarantees the level; the same below.
+    // SAFETY: the caller guarantees the level.
     unsafe { T::begin() };
     for first in range.clone().step_by(block_outputs) {
         let outputs = first..range.end.min(first + block_outputs);
@@ -364,7 +364,7 @@ impl<N: PanelFormat> WeightSource for WidenedPanels<'_, N> {
                 );
                 let section = &bytes[section * N::SECTION_BYTES..][..N::SECTION_BYTES];
                 let (mut square, scales) = N::widen(section, group);
-                // SAFETY: the caller guarantees this; the same below.
+                // SAFETY: the caller guarantees this.
                 unsafe { T::transpose(&mut square) };
                 let row_part =
                     line - lines.start..(line + GROUP_INPUTS / LINE_INPUTS).min(lines.end) - lines.start;
