@@ -248,7 +248,7 @@ fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Loader, Failed> {
 fn mistral(fields: &Fields) -> Result<safetensors::Loader, Failed> {
     let shape = fields.expect_only(&[Feature::SeparateHeadDim])?;
     fields.expect_absent_or_false("tie_word_embeddings")?; // candle always makes a separate output matrix
-    let window = fields.sliding_window(Some(4096))?; // of the first release, whose configs may omit it
+    let window = fields.sliding_window(Some(4096))?; // Configs of the first release may omit the window.
     Ok(safetensors::Loader {
         longest_context: LongestContext::of(fields.folder)?.limit_to_window(window),
         rounds_positions: false,

@@ -317,7 +317,7 @@ fn prompt_lookup_on_request_generates_the_same_ids_and_counts_its_drafts() {
             for (drafted, plain) in [(1, 1), (2, 2), (4, 1)].map(|(a, b)| (&answers[a], &plain[b])) {
                 assert_eq!(ids(drafted), ids(plain), "{dtype} {lookup}");
             }
-            // The recipe repeats itself. A sampled request has no drafts, and a request without `speculation` no counts.
+            // The recipe repeats itself. A sampled request has no drafts. A request without `speculation` has no counts.
             let (drafted, accepted) = drafts(&answers[1]);
             assert!(drafted >= accepted && accepted.unwrap() > 4, "{drafted:?} {accepted:?}");
             assert_eq!((drafts(&answers[3]), drafts(&answers[4])), ((Some(0), Some(0)), (None, None)));

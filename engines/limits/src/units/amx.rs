@@ -1,5 +1,5 @@
-//! Tiles of Intel's matrix unit. The intrinsics are not stable in Rust, and no tile survives between two `asm!` blocks, so the
-//! whole loop is one block.
+//! Tiles of Intel's matrix unit. The intrinsics are not stable in Rust, and no tile keeps its data between two `asm!` blocks, so
+//! the whole loop is one block.
 //!
 //! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product. A product takes
 //! the unit for sixteen cycles and has a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. The

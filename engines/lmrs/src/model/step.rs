@@ -132,7 +132,7 @@ const MIN_MATCH_IDS: usize = 2;
 
 /// Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids after the match are the draft.
 /// A draft costs almost nothing, and one pass of the network checks all its ids. The function appends at most `limit` likely
-/// next ids to `ids`, and returns their number. The longest match wins; among equals, the latest.
+/// next ids to `ids`, and returns their number. It takes the longest match, and the latest of equally long ones.
 fn draft(ids: &mut Vec<u32>, limit: usize) -> usize {
     let end = ids.len();
     if limit == 0 || end <= MIN_MATCH_IDS {

@@ -2,7 +2,7 @@
 //!
 //! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16, and a row of A
 //! has 16 steps. Two tiles of A and two of B give four tiles of C, so each loaded tile serves two products. The intrinsics are
-//! not stable in Rust, and no tile survives between two `asm!` blocks: so one `asm!` block has the loop over all steps.
+//! not stable in Rust, and no tile keeps its data between two `asm!` blocks: so one `asm!` block has the loop over all steps.
 #![expect(unsafe_code, reason = "assembly")]
 
 #[cfg(test)]
