@@ -21,6 +21,8 @@ pub struct Scenario {
     pub rounds: u32,
     /// The metric by which engines are compared in this scenario.
     pub headline: MetricId,
+    /// The table that a run adds to its report if its user names this scenario.
+    pub table: Option<SuiteTable>,
 }
 
 impl Scenario {
@@ -97,6 +99,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(&[16], &[1]),
         rounds: 1,
         headline: MetricId::COLD_START,
+        table: None,
     },
     Scenario {
         name: "cold-start",
@@ -105,6 +108,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(&[16], &[1]),
         rounds: 5,
         headline: MetricId::FIRST_RUN,
+        table: None,
     },
     Scenario {
         name: "queries",
@@ -114,6 +118,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::NONE,
         rounds: 20,
         headline: MetricId::QUERY,
+        table: None,
     },
     Scenario {
         name: "perplexity",
@@ -123,6 +128,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(&[512], &[]),
         rounds: 16,
         headline: MetricId::PERPLEXITY,
+        table: None,
     },
     Scenario {
         name: "ttft",
@@ -131,6 +137,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(SHORT_PROMPTS, &[1]),
         rounds: 5,
         headline: MetricId::FIRST_TOKEN,
+        table: Some(SuiteTable::Distribution),
     },
     Scenario {
         name: "p99",
@@ -139,6 +146,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(SHORT_PROMPTS, &[1]),
         rounds: 20,
         headline: MetricId::FIRST_TOKEN,
+        table: Some(SuiteTable::Distribution),
     },
     Scenario {
         name: "prefill",
@@ -147,6 +155,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(&[32, 128, 512, 1024, 2048], &[1]),
         rounds: 3,
         headline: MetricId::PREFILL_RATE,
+        table: None,
     },
     Scenario {
         name: "decode",
@@ -156,6 +165,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes { depth: &[0, 512, 2048, 8192], ..Axes::of(&[32], &[64]) },
         rounds: 3,
         headline: MetricId::DECODE_RATE,
+        table: None,
     },
     Scenario {
         name: "depth",
@@ -164,6 +174,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes { depth: &[8192], ..Axes::of(&[32], &[64]) },
         rounds: 1,
         headline: MetricId::DECODE_RATE,
+        table: None,
     },
     Scenario {
         name: "speculative",
@@ -177,6 +188,7 @@ pub const SCENARIOS: &[Scenario] = &[
         },
         rounds: 3,
         headline: MetricId::EFFECTIVE_RATE,
+        table: None,
     },
     Scenario {
         name: "throughput",
@@ -185,6 +197,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes::of(&[32], &[10, 50, 100, 500]),
         rounds: 3,
         headline: MetricId::THROUGHPUT,
+        table: Some(SuiteTable::Distribution),
     },
     Scenario {
         name: "batch",
@@ -193,6 +206,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes { batch: &[1, 2, 4, 8, 16], ..Axes::of(&[32], &[32]) },
         rounds: 3,
         headline: MetricId::THROUGHPUT,
+        table: None,
     },
     Scenario {
         name: "cache-padding",
@@ -206,6 +220,7 @@ pub const SCENARIOS: &[Scenario] = &[
         },
         rounds: 3,
         headline: MetricId::THROUGHPUT,
+        table: None,
     },
     Scenario {
         name: "edge",
@@ -228,6 +243,7 @@ pub const SCENARIOS: &[Scenario] = &[
         },
         rounds: 3,
         headline: MetricId::TOTAL,
+        table: None,
     },
 ];
 
@@ -381,11 +397,14 @@ impl Suite {
     }
 }
 
-/// The tables of the suites with these names, and of the scenarios that they select. Requests that differ in a setting need the
+/// The tables of the suites and scenarios with these names, and of the scenarios that the suites select. Requests that differ in a setting need the
 /// table of settings. A scored text needs a table of loss and drift, unless the table of precisions has them. `set`: the values
 /// of the axes that the user set.
 pub fn tables_of(names: &[String], scenarios: &[Scenario], set: &AxisValues) -> Vec<SuiteTable> {
+    let of_scenarios = scenarios.iter().filter(|it| names.iter().any(|name| name == it.name));
+    let of_scenarios = of_scenarios.filter_map(|it| it.table);
     let mut tables: Vec<SuiteTable> = suites_named(names).filter_map(|it| it.table).collect();
+    tables.extend(of_scenarios.filter(|it| !tables.contains(it)).collect::<Vec<_>>());
     let varies_in_setting = |scenario: &Scenario| {
         let points = scenario.points(set);
         points.iter().any(|a| points.iter().any(|b| a.shape.only_difference(&b.shape).is_some()))
@@ -501,6 +520,7 @@ mod tests {
         assert_eq!(tables("full"), [SuiteTable::Distribution, SuiteTable::Settings, SuiteTable::Quality]);
         assert_eq!(tables("quantization"), [SuiteTable::Precision]);
         assert_eq!((tables("decode"), tables("default")), (vec![SuiteTable::Settings], vec![]));
+        assert_eq!(tables("ttft"), [SuiteTable::Distribution]);
         // The scenario of a run file has a name of its own.
         let own = Scenario { name: "mine", ..named("perplexity").unwrap()[0] };
         assert_eq!(tables_of(&["mine".into()], &[own], &none), [SuiteTable::Quality]);

@@ -2,13 +2,16 @@
 //! whole requests and the peak memory. If an engine has several workloads of a scenario, a last line has their means.
 
 use super::document::{Column, Layout, Line, Section, Table};
-use super::grid::MIN_VALUES_FOR_P99;
+use super::grid::{MIN_VALUES_FOR_P95, MIN_VALUES_FOR_P99};
 use super::labels::{Labels, name_of};
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
-use crate::analysis::metric::{self, Metric, MetricId, Scale, Unit};
+use crate::analysis::metric::{self, Better, Metric, MetricId, Scale, Unit};
 use crate::text::shorten;
 use stats::Summary;
+
+/// Precedes a percentile of few values.
+const ESTIMATE: &str = "~";
 
 pub struct DistributionTable<'a> {
     report: &'a Report,
@@ -17,13 +20,22 @@ pub struct DistributionTable<'a> {
     bytes: Scale,
 }
 
+/// The statistics of a metric, in the order of `Numbers::values`.
+const OF_METRIC: [&str; 7] = ["mean", "std", "min", "max", "p50", "p95", "p99"];
+/// The statistics of a rate. A high percentile of a rate is one of the best values, so the times of requests have them instead.
+const OF_RATE: &[&str] = &["mean", "std", "min", "max"];
+/// The statistics of the time of a request, in the order of `Numbers::requests`.
+const OF_REQUESTS: [&str; 4] = ["mean", "p50", "p95", "p99"];
+
 /// The numbers of a line. A line of averages has the means of the lines above it.
 struct Numbers {
     values: Vec<f64>,
-    requests: Option<f64>,
+    requests: Vec<f64>,
     memory: Option<f64>,
     /// The number of values. A line of averages has none.
     count: Option<usize>,
+    /// The fewest values of a line that this line is from.
+    fewest: usize,
 }
 
 impl<'a> DistributionTable<'a> {
@@ -61,28 +73,31 @@ impl<'a> DistributionTable<'a> {
         let numbers: Vec<Numbers> = rows.iter().filter_map(|row| Numbers::of(row)).collect();
         let values = numbers.iter().flat_map(|it| it.values.iter().copied());
         let scale = metric.fixed_scale().unwrap_or_else(|| Scale::of(metric.unit, values));
-        let requests_scale = Scale::of(Unit::Nanoseconds, numbers.iter().filter_map(|it| it.requests));
+        let requests_scale =
+            Scale::of(Unit::Nanoseconds, numbers.iter().flat_map(|it| it.requests.iter().copied()));
+        let is_rate = metric.better == Better::Higher;
+        let of_metric = if is_rate { OF_RATE } else { &OF_METRIC };
+        let of_requests = if is_rate { &OF_REQUESTS[..] } else { &OF_REQUESTS[..1] };
+        let grouped = |group, scale: Scale| {
+            move |title: &&str| Column { group: Some(group), ..Column::value(title, scale.symbol) }
+        };
         let mut columns = vec![Column::named("case"), Column::named("engine"), Column::value("n", "")];
-        let value = |title: &str| Column { group: Some(metric.title), ..Column::value(title, scale.symbol) };
-        columns.extend(["mean", "std", "min", "max", "p50", "p95", "p99"].map(value));
-        columns.push(Column::value("request", requests_scale.symbol));
+        columns.extend(of_metric.iter().map(grouped(metric.title, scale)));
+        columns.extend(of_requests.iter().map(grouped("request", requests_scale)));
         columns.push(Column::value("peak mem", self.bytes.symbol));
         let line = |case: String, engine: &str, it: &Numbers| {
             let count = it.count.map_or_else(String::new, |count| count.to_string());
             let mut cells = vec![shorten(&case, layout.max_word), labels.short(engine), count];
-            cells.extend(
-                it.values
-                    .iter()
-                    .map(|value| if value.is_finite() { scale.write(*value) } else { "n/a".into() }),
-            );
-            if it.count.is_some_and(|count| count < MIN_VALUES_FOR_P99)
-                && let Some(last) = cells.last_mut()
-            {
-                last.insert(0, '~');
-            }
-            let write =
-                |value: Option<f64>, scale: Scale| value.map_or_else(|| "n/a".into(), |it| scale.write(it));
-            cells.extend([write(it.requests, requests_scale), write(it.memory, self.bytes)]);
+            let write = |titles: &[&str], values: &[f64], scale: Scale| -> Vec<String> {
+                let cells = titles.iter().zip(values).map(|(title, value)| match value.is_finite() {
+                    true => format!("{}{}", mark(title, it.fewest), scale.write(*value)),
+                    false => "n/a".into(),
+                });
+                cells.collect()
+            };
+            cells.extend(write(of_metric, &it.values, scale));
+            cells.extend(write(of_requests, &it.requests, requests_scale));
+            cells.push(it.memory.map_or_else(|| "n/a".into(), |it| self.bytes.write(it)));
             Line::of(cells)
         };
         let mut lines = Vec::new();
@@ -99,10 +114,16 @@ impl<'a> DistributionTable<'a> {
                 ));
             }
         }
-        let notes = vec![format!(
-            "request: mean time of a whole request; ~: a p99 of fewer than {MIN_VALUES_FOR_P99} values is only an estimate; \
-             hint: more `--iterations` or `--blocks`"
-        )];
+        let is_marked =
+            lines.iter().flat_map(|line: &Line| &line.cells).any(|cell| cell.starts_with(ESTIMATE));
+        let notes = is_marked.then(|| {
+            format!(
+                "{ESTIMATE}: only an estimate: a p95 needs {MIN_VALUES_FOR_P95} values, and a p99 needs {MIN_VALUES_FOR_P99}; hint: \
+                 more `--iterations` or `--blocks`"
+            )
+        });
+        let notes =
+            std::iter::once("request: the time of a whole request".to_string()).chain(notes).collect();
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
     }
 }
@@ -117,9 +138,10 @@ impl Numbers {
     fn of(row: &Row) -> Option<Self> {
         let (_, it) = headline(row)?;
         let values = vec![it.mean, it.std.unwrap_or(f64::NAN), it.min, it.max, it.p50, it.p95, it.p99];
-        let requests = row.summary(MetricId::TOTAL).map(|it| it.mean);
+        let requests = row.summary(MetricId::TOTAL).map(|it| vec![it.mean, it.p50, it.p95, it.p99]);
+        let requests = requests.unwrap_or_else(|| vec![f64::NAN; OF_REQUESTS.len()]);
         let memory = row.summary(MetricId::PEAK_MEMORY).map(|it| it.estimate);
-        Some(Self { values, requests, memory, count: Some(it.n) })
+        Some(Self { values, requests, memory, count: Some(it.n), fewest: it.n })
     }
 
     fn mean(lines: &[Self]) -> Self {
@@ -127,16 +149,29 @@ impl Numbers {
             let values: Option<Vec<f64>> = lines.iter().map(value).collect();
             values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
         };
-        let columns = lines.first().map_or(0, |it| it.values.len());
-        let values =
-            (0..columns).map(|column| mean(&|it| it.values.get(column).copied()).unwrap_or(f64::NAN));
+        let means = |values: &dyn Fn(&Self) -> &Vec<f64>| -> Vec<f64> {
+            let columns = lines.first().map_or(0, |it| values(it).len());
+            let of_column = |column: usize| mean(&|it| values(it).get(column).copied()).unwrap_or(f64::NAN);
+            (0..columns).map(of_column).collect()
+        };
         Self {
-            values: values.collect(),
-            requests: mean(&|it| it.requests),
+            values: means(&|it| &it.values),
+            requests: means(&|it| &it.requests),
             memory: mean(&|it| it.memory),
             count: None,
+            fewest: lines.iter().map(|it| it.fewest).min().unwrap_or(0),
         }
     }
+}
+
+/// The mark of a percentile of this many values.
+fn mark(title: &str, values: usize) -> &'static str {
+    let needed = match title {
+        "p95" => MIN_VALUES_FOR_P95,
+        "p99" => MIN_VALUES_FOR_P99,
+        _ => 0,
+    };
+    if values < needed { ESTIMATE } else { "" }
 }
 
 #[cfg(test)]
@@ -145,14 +180,24 @@ mod tests {
 
     #[test]
     fn a_line_of_averages_has_the_mean_of_each_column() {
-        let line = |value: f64, memory| Numbers {
+        let line = |value: f64, memory, count| Numbers {
             values: vec![value, value + 1.0],
-            requests: Some(10.0 * value),
+            requests: vec![10.0 * value],
             memory,
-            count: Some(5),
+            count: Some(count),
+            fewest: count,
         };
-        let mean = Numbers::mean(&[line(1.0, Some(8.0)), line(3.0, None)]);
-        assert_eq!((mean.values, mean.requests, mean.memory), (vec![2.0, 3.0], Some(20.0), None));
-        assert_eq!(mean.count, None);
+        let mean = Numbers::mean(&[line(1.0, Some(8.0), 5), line(3.0, None, 200)]);
+        assert_eq!((mean.values, mean.requests, mean.memory), (vec![2.0, 3.0], vec![20.0], None));
+        // A mean of estimates is an estimate.
+        assert_eq!((mean.count, mark("p99", mean.fewest)), (None, ESTIMATE));
+    }
+
+    #[test]
+    fn a_percentile_of_few_values_is_an_estimate() {
+        let marked = |values| ["p50", "p95", "p99", "max"].map(|title| mark(title, values) == ESTIMATE);
+        assert_eq!(marked(3), [false, true, true, false]);
+        assert_eq!(marked(20), [false, false, true, false]);
+        assert_eq!(marked(100), [false; 4]);
     }
 }

@@ -18,6 +18,8 @@ use crate::shell::pasteable;
 use crate::text::shorten;
 use stats::Summary;
 
+/// With fewer values, the 95th percentile is about the largest value.
+pub const MIN_VALUES_FOR_P95: usize = 20;
 /// With fewer values, the 99th percentile depends on one or two of them.
 pub const MIN_VALUES_FOR_P99: usize = 100;
 const RATIO_TITLE: &str = "vs ref";

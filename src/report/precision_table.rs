@@ -12,6 +12,7 @@ use super::quality::{percent, write};
 use super::ranking::Compared;
 use super::rows::Row;
 use super::run_report::Report;
+use super::settings::untrusted;
 use super::verdicts::PairVerdict;
 use crate::analysis::agreement::two_digits;
 use crate::analysis::metric::MetricId;
@@ -110,10 +111,6 @@ fn left_out(report: &Report) -> BTreeMap<&str, &'static str> {
         report.rows.iter().filter(|row| is_listed(row)).map(|row| row.engine.engine.as_str()).collect();
     let rows = report.rows.iter().filter(|row| row.failure.is_none() && !is_listed(row));
     let of_engines = rows.filter(|row| engines.contains(row.engine.engine.as_str()));
-    let why = |row: &Row| match () {
-        () if report.is_wrong(row) => "its output is wrong",
-        () if row.contradicted => "a claim is contradicted",
-        () => "more than the precision differs",
-    };
+    let why = |row: &Row| untrusted(report, row).unwrap_or("more than the precision differs");
     of_engines.map(|row| (row.engine.label.as_str(), why(row))).collect()
 }

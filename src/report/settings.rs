@@ -1,8 +1,10 @@
 //! The table of settings: the effects of a larger batch, the cache, a padding, a depth or drafts on the same engine.
 
+use std::collections::BTreeMap;
+
 use super::document::{Column, Keep, Layout, Line, Section, Table};
 use super::labels::Labels;
-use super::overview::{NOT_A_QUOTIENT, comparison};
+use super::overview::{NO_VERDICT, NOT_A_QUOTIENT, comparison};
 use super::ranking::{Compared, is_quotient_of};
 use super::rows::{Row, group_by_key};
 use super::run_data::RunData;
@@ -11,6 +13,7 @@ use super::verdicts::PairVerdict;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::compare::{SettingEffect, setting_effects};
 use crate::analysis::metric::{Metric, MetricId, Scale, Unit};
+use crate::plan::Order;
 use crate::plan::selection::distinct;
 use crate::text::{line, shorten, significant_digits, width};
 
@@ -61,7 +64,8 @@ impl SettingImpact {
     /// The scaling efficiency of a batch: 1 if twice the sequences give twice the tokens per second.
     pub fn scaling_efficiency(&self) -> Option<f64> {
         let times = sequences(self.setting, &self.value)? / sequences(self.setting, &self.other)?;
-        Some(self.pair.ratio()? / times).filter(|_| self.pair.metric.id == MetricId::THROUGHPUT)
+        // These rates count the tokens of all sequences.
+        Some(self.pair.ratio()? / times).filter(|_| self.pair.metric.unit == Unit::TokensPerSecond)
     }
 }
 
@@ -150,7 +154,8 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
     if has_token_times {
         columns.push(Column { keep: Keep::Standard(3), ..Column::value("a\ntoken", token_times.symbol) });
     }
-    if has_batches {
+    let has_scaling = impacts.iter().any(|it| it.scaling_efficiency().is_some());
+    if has_scaling {
         columns.push(Column::value("of linear\nscaling", "%"));
     }
     columns.extend([Column::fact("against"), Column::fact("speed-up")]);
@@ -167,7 +172,6 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
         }
         cells
     };
-    let mut has_mark = false;
     let mut lines = Vec::new();
     let case_name = |label: &str, row: &Row| shorten(short_case(label, &row.case.scenario), layout.max_word);
     let by_engine = group_by_key(rows.iter().map(|row| (&row.engine.label, *row)));
@@ -183,17 +187,16 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
                     .sides(report)
                     .zip(it.pair.ratio())
                     .is_none_or(|((row, other), ratio)| is_quotient_of(row, other, ratio));
-                has_mark |= !is_quotient;
                 let share = it.scaling_efficiency().map(|it| significant_digits(100.0 * it, 2));
                 let mut cells = Vec::new();
-                cells.extend(has_batches.then(|| share.unwrap_or_default()));
+                cells.extend(has_scaling.then(|| share.unwrap_or_default()));
                 cells.push(value_in_words(it.setting, &it.other));
                 cells.push(comparison(&Compared::as_stored(&it.pair), None, is_quotient));
                 cells
             })
             .collect();
         if results.is_empty() {
-            results.push(vec![String::new(); if has_batches { 3 } else { 2 }]);
+            results.push(vec![String::new(); if has_scaling { 3 } else { 2 }]);
         }
         let before = [start.to_vec(), values(row)].concat();
         let mut below = vec![String::new(); before.len()];
@@ -201,22 +204,50 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
         let starts = std::iter::once(before).chain(std::iter::repeat(below));
         lines.extend(starts.zip(results).map(|(start, result)| Line::of([start, result].concat())));
     }
-    let mut notes = vec![
-        "speed-up: against the case of the same engine that differs only in this setting, with the 95 % interval over blocks; `?`: \
-         no verdict, because there are fewer than five blocks"
-            .to_string(),
+    let results = lines.iter().filter_map(|line: &Line| line.cells.last());
+    let has = |mark: &str| results.clone().any(|it| it.contains(mark));
+    let notes = [
+        Some(
+            "speed-up: against the case of the same engine that differs only in this setting, with the 95 % interval over blocks"
+                .to_string(),
+        ),
+        has(NO_VERDICT).then(|| format!("{NO_VERDICT}: no verdict, {}", why_no_verdict(report))),
+        has_batches.then(|| "a sequence: the time of a request, divided by its sequences".into()),
+        has_scaling.then(|| "of linear scaling: 100 % if twice the sequences give twice the tokens per second".into()),
+        has(NOT_A_QUOTIENT).then(|| {
+            format!("{NOT_A_QUOTIENT}: a ratio of paired rounds; it differs from that of the two shown values")
+        }),
+        left_out(report, &labels),
     ];
-    if has_batches {
-        notes.push(
-            "a sequence: the time of a request, divided by its sequences; of linear scaling: 100 % if twice the sequences give \
-             twice the tokens per second"
-                .into(),
-        );
-    }
-    if has_mark {
-        notes.push(format!(
-            "{NOT_A_QUOTIENT}: a ratio of paired rounds; it differs from that of the two shown values"
-        ));
-    }
+    let notes = notes.into_iter().flatten().collect();
     Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
+}
+
+fn why_no_verdict(report: &Report) -> &'static str {
+    match report.order {
+        Order::Sequential => "because the engines were measured sequentially",
+        Order::Interleaved => "because there are fewer than five blocks",
+    }
+}
+
+/// The engines whose results may not be compared.
+fn left_out(report: &Report, labels: &Labels) -> Option<String> {
+    let engines: BTreeMap<&str, &str> = report
+        .rows
+        .iter()
+        .filter(|row| row.failure.is_none())
+        .filter_map(|row| Some((row.engine.label.as_str(), untrusted(report, row)?)))
+        .collect();
+    let engines = engines.into_iter().map(|(engine, why)| format!("{} ({why})", labels.short(engine)));
+    let engines: Vec<String> = engines.collect();
+    (!engines.is_empty()).then(|| format!("not in this table: {}", engines.join(", ")))
+}
+
+/// The reason why the results of a row are compared with none of the same engine.
+pub fn untrusted(report: &Report, row: &Row) -> Option<&'static str> {
+    match () {
+        () if report.is_wrong(row) => Some("its output is wrong"),
+        () if row.contradicted => Some("a claim is contradicted"),
+        () => None,
+    }
 }

@@ -79,7 +79,7 @@ impl Content for ReportContent<'_> {
             let sections = settings::sections(report, layouts(TableId::Settings));
             let why = || {
                 vec![Section::NoTable(
-                    "no table of settings: no engine has two cases that differ in one setting",
+                    "no table of settings: no engine has two results that can be compared and differ in one setting",
                 )]
             };
             parts.extend(if sections.is_empty() { why() } else { sections });
@@ -96,7 +96,11 @@ impl Content for ReportContent<'_> {
             parts.push(table.unwrap_or_else(why));
         }
         if let Some(price) = view.price_per_hour {
-            parts.extend(cost::table(report, price, layouts(TableId::Results)).map(Section::Table));
+            let table = cost::table(report, price, layouts(TableId::Results)).map(Section::Table);
+            parts
+                .push(table.unwrap_or(Section::NoTable(
+                    "no table of costs: no case has a rate of generated tokens",
+                )));
         }
         if view.has(TableId::Resources) {
             parts.extend(
