@@ -464,13 +464,13 @@ impl Metric {
     }
 
     /// Whether engines are compared by the metric. A share of a limit differs as its rate does, and a value beside a headline
-    /// explains it.
+    /// only explains the headline.
     pub fn is_compared(&self) -> bool {
         !matches!(self.shown, Shown::OfLimit(_) | Shown::Beside(_))
     }
 
-    /// The scale of the metric in every view. `None` if each view chooses one for its values. A query takes microseconds, also
-    /// beside slower engines.
+    /// The scale of the metric in every view. `None` if each view chooses one for its values. The times of queries are always in
+    /// microseconds.
     pub fn fixed_scale(&self) -> Option<Scale> {
         let is_of_query = self.id == MetricId::QUERY || self.shown == Shown::Beside(MetricId::QUERY);
         is_of_query.then_some(Scale { divisor: 1e3, symbol: "µs" })
@@ -593,7 +593,7 @@ fn prefill_rate(observed: &Observation) -> Vec<f64> {
     rate.into_iter().collect()
 }
 
-/// Whether the request belongs to a comparison with drafts, so that its rate is no plain decode.
+/// Whether the metric of the request's rate is `effective` and not `decode`: its scenario compares drafts.
 fn has_effective_rate(observed: &Observation) -> bool {
     observed.kind == Kind::Speculative
 }

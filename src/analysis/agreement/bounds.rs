@@ -15,7 +15,7 @@ pub const AGREES: f64 = 0.05;
 /// The largest gap of a near tie, in nats. At a near tie, rounding decides which of two tokens an engine gives.
 pub const NEAR_TIE: f64 = 0.01;
 
-/// The coarsest rounding between the model's own numbers, which are those in its files, and an engine's output.
+/// The coarsest rounding between the model's own numbers (those in its files) and an engine's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {

@@ -74,7 +74,7 @@ impl Cost {
         (!names.is_empty()).then(|| Self { dtypes, rms, stretch_rms, loss: Loss::of(costs, rms) })
     }
 
-    /// Each bound is a multiple of the cost, but at most the bound of the precision and at least that of f32.
+    /// The bounds of scores become a multiple of the cost: at most the bound of the precision, and at least that of f32.
     pub fn tighten(&self, bounds: Bounds) -> Bounds {
         let smallest = Precision::Full.bounds();
         let tightened = |cost: f64, smallest: f64, usual: f64| (RMS_MULTIPLE * cost).max(smallest).min(usual);
@@ -165,7 +165,7 @@ fn rounding_dtypes(
     Some(dtypes)
 }
 
-/// The measured dtypes that make up the error of this one. Kernels for narrow weights round activations to 8 bits, which costs
+/// The measured dtypes that make up the error of this dtype. Kernels for narrow weights round activations to 8 bits, which costs
 /// about as much as bf16.
 fn measured_dtypes(name: &str) -> Option<&'static [&'static str]> {
     match (Float::named(name), name.to_ascii_lowercase().as_str()) {

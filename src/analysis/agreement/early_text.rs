@@ -18,7 +18,7 @@ const MAX_SHARE_OF_ROUNDING: f64 = 0.02;
 /// In 6 bits or fewer, the share after dependent prompts may be this many times the share after text. In finer precision, an
 /// engine could raise the share after text itself.
 const MULTIPLE_OF_TEXT: f64 = 3.0;
-/// The probability that a correct engine is called wrong.
+/// The largest probability that a correct engine is called wrong.
 const PROBABILITY: f64 = 1e-5;
 
 /// The first tokens that a configuration gave after dependent prompts, as far as the verifier checked them.
@@ -29,7 +29,7 @@ pub struct EarlyText {
     pub differing: usize,
     /// The sum of their gaps: by how many nats they are less likely than the verifier's tokens.
     pub nats: f64,
-    /// The answers with a larger gap than the mean gap of a correct engine in this precision.
+    /// The answers with a larger gap than the largest mean gap of a correct engine in this precision.
     pub unlikely: usize,
     /// The share of tokens after text that are as unlikely. Only in 6 bits or fewer.
     #[serde(skip)]

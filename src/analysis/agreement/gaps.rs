@@ -46,8 +46,8 @@ pub struct Tail {
 }
 
 impl Gaps {
-    /// Only answers of this verifier count, and only those about samples for which `counts` is true. `notable` is the smallest gap
-    /// that is worth reporting, in nats.
+    /// Only this verifier's answers about samples for which `counts` is true are used. `notable` is the smallest gap that is
+    /// worth reporting, in nats.
     pub fn of(
         record: &RunRecord,
         configuration: usize,

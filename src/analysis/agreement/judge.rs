@@ -143,7 +143,7 @@ impl Results<'_> {
                 with_commas(scores.tokens),
                 two_digits(scores.rms),
                 two_digits(rms),
-                self.cost(|it| it.rms)
+                self.cost_in_words(|it| it.rms)
             ));
         }
         let worst = scores.worst.filter(|worst| worst.rms > stretch_rms)?;
@@ -156,12 +156,12 @@ impl Results<'_> {
             two_digits(worst.rms),
             two_digits(scores.rms),
             two_digits(stretch_rms),
-            self.cost(|it| it.stretch_rms)
+            self.cost_in_words(|it| it.stretch_rms)
         ))
     }
 
     /// The end of a sentence about a narrowed bound: `: bf16 costs 0.008 nats on this model`. Empty if the cost narrows no bound.
-    fn cost(&self, value: fn(&Cost) -> f64) -> String {
+    fn cost_in_words(&self, value: fn(&Cost) -> f64) -> String {
         let Some(cost) = &self.agreement.cost else { return String::new() };
         let usual = self.agreement.precision.bounds();
         let is_narrowed = (self.bounds.rms, self.bounds.stretch_rms) != (usual.rms, usual.stretch_rms);
@@ -185,7 +185,7 @@ impl Results<'_> {
         ))
     }
 
-    /// The reason why the tokens after dependent prompts are those of an engine that computes a part of each prompt.
+    /// The reason why the tokens after dependent prompts show that the engine computes only a part of each prompt.
     fn wrong_early_text(&self) -> Option<String> {
         let early_text = self.agreement.early_text.as_ref().filter(|it| it.is_wrong())?;
         let precision = self.agreement.precision;

@@ -131,7 +131,7 @@ pub fn set_continued(record: &mut RunRecord, configuration: usize, ids: Vec<u32>
     record.take(Entry::Continued(Continued { configuration, ids, ..Continued::default() }));
 }
 
-/// Replaces the ids of every measured request at the positions for which `id_at` has one.
+/// Replaces the ids of every measured request at the positions for which `id_at` has an id.
 pub fn replace_ids(record: &mut RunRecord, configuration: usize, id_at: impl Fn(usize) -> Option<u32>) {
     for sample in samples(record, configuration).filter(|it| it.kind == RequestKind::Measured) {
         for ids in sample.iteration.sequences.iter_mut().filter_map(|it| it.output_ids.as_mut()) {

@@ -102,7 +102,7 @@ fn a_permuted_layer_or_matrix_is_called_wrong() {
 fn the_worst_stretch_finds_ignored_rope_scaling() {
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32")] {
         let mut record = with_rms(0.0, weights, compute);
-        // The smallest measured difference over all tokens is 0.056, with 0.18 over the worst stretch; this is 0.061 and 0.18.
+        // The smallest measured differences are 0.056 over all tokens and 0.18 over the worst stretch; here 0.061 and 0.18.
         set_scores(&mut record, ENGINE, |position| Some(if position < 1023 { 0.01 } else { 0.18 }));
         let found = engine(&record);
         assert_eq!(found.status, Status::Wrong, "{weights}: {found:?}");
@@ -511,8 +511,8 @@ fn a_baseline_program_has_the_status_of_the_current_program_until_it_is_checked(
 
 // Prompts whose next token depends on their first half.
 
-/// Marks every second measured request of the engine as a dependent prompt. The verifier checked all of them. In this many of them,
-/// its own token is likelier than the engine's by this gap.
+/// Marks every second measured request of the engine as a dependent prompt. The verifier checked all of them, and in `differing`
+/// of them found its own token likelier than the engine's by `gap` nats.
 fn add_dependent_answers(record: &mut RunRecord, gap: f64, differing: usize) -> usize {
     let measured = samples(record, ENGINE).filter(|it| it.kind == RequestKind::Measured);
     let mut dependent = Vec::new();
@@ -553,7 +553,7 @@ fn an_engine_with_unlikely_tokens_after_dependent_prompts_is_wrong() {
 }
 
 #[test]
-fn an_engine_whose_tokens_after_dependent_prompts_rounding_explains_is_not_accused() {
+fn an_engine_is_not_accused_of_tokens_that_rounding_explains_after_dependent_prompts() {
     let is_accused = |dtype: &str, gap: f64, differing: usize| {
         let mut record = checked();
         set_dtypes(&mut record, ENGINE, dtype, dtype);
@@ -566,7 +566,7 @@ fn an_engine_whose_tokens_after_dependent_prompts_rounding_explains_is_not_accus
 }
 
 #[test]
-fn one_token_after_a_dependent_prompt_that_is_impossible_in_8_bits_is_possible_in_4_bits() {
+fn an_unlikely_token_after_a_dependent_prompt_is_wrong_in_8_bits_but_not_in_4_bits() {
     let is_wrong = |dtype: &str| {
         let mut record = checked();
         set_dtypes(&mut record, ENGINE, dtype, dtype);

@@ -1,6 +1,6 @@
-//! The nats that an engine's generated tokens lose: by how much the verifier finds them less likely than its own tokens after the
-//! same text, in sum over all compared outputs. Rounding changes a token only where two tokens are almost equally likely. So an
-//! engine that generates in a narrower dtype than it reports loses more.
+//! The nats that an engine's generated tokens lose, in sum over all compared outputs: by how much the verifier finds them less
+//! likely than its own tokens after the same text. Rounding changes a token only where two tokens are almost equally likely. So
+//! an engine that generates in a narrower dtype than it reports loses more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::tokens::{SampleKey, Text, blocks};
 use super::verifier::Verifier;
 use crate::record::{CheckedOutput, DifferingToken, RunRecord};
 
-/// The probability that a correct engine loses more than the bound.
+/// The largest probability that a correct engine loses more than the bound.
 const PROBABILITY: f64 = 1e-6;
 
 /// The loss of a configuration's measured tokens, in nats.
@@ -20,8 +20,8 @@ const PROBABILITY: f64 = 1e-6;
 pub struct TokenLoss {
     /// The number of compared positions.
     pub positions: usize,
-    /// The number of different tokens. In one output, the same token in place of the same token of the verifier counts once: an
-    /// output that repeats itself also repeats its near ties.
+    /// The number of different tokens. A pair of tokens (engine's, verifier's) counts once in an output: an output that repeats
+    /// itself also repeats its near ties.
     pub differing: usize,
     /// The sum of their gaps.
     pub nats: f64,
@@ -49,7 +49,7 @@ impl TokenLoss {
     ) -> Option<Self> {
         let plan = &record.header.plan;
         let verifier = verifier.configuration?;
-        // After dependent prompts, rounding loses more than on text, for which costs are measured.
+        // The costs are measured on text. After dependent prompts, rounding loses more.
         let dependent: BTreeSet<SampleKey> =
             record.measured().filter(|it| it.dependent).map(|it| (it.launch, it.case, it.index)).collect();
         let is_about = |it: &&CheckedOutput| {

@@ -42,7 +42,7 @@ const MIN_RATIO_TO_OTHER: f64 = 3.0;
 /// The missing time that is accepted even if another engine has none.
 const MIN_NS: f64 = 1e6;
 
-/// The accepted overhead of the request with the smallest one. A correct engine in Python reached 2.4 ms on a busy machine.
+/// The largest accepted value of the smallest overhead. A correct engine in Python reached 2.4 ms on a busy machine.
 const MAX_LEAST_OVERHEAD_NS: f64 = 8e6;
 /// The least number of launches, each with `MIN_REQUESTS` or more, for the check of the smallest overhead.
 const MIN_LAUNCHES: usize = 3;
@@ -204,7 +204,7 @@ fn constant(
     let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
     let other_ns = others.filter_map(|other| least_of_launches(other, length)).fold(0.0, f64::max);
     let usual_ns = MAX_LEAST_OVERHEAD_NS.max(MIN_RATIO_TO_OTHER * other_ns);
-    // The shortest requests gain most.
+    // A constant span distorts the shortest requests most.
     let times = subject.cases().filter_map(|case| {
         let elapsed: Vec<f64> = subject.values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
         Some((case, median(&elapsed)?))

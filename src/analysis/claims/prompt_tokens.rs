@@ -1,6 +1,5 @@
 //! Compares the times of two kinds of prompts of the same length: windows of text, and dependent prompts. An engine that computes
-//! all tokens of a prompt takes as long for both. One that recognises the kind, and computes a part of the prompts of one kind,
-//! does not.
+//! all tokens of a prompt takes as long for both. An engine that computes only a part of the prompts of one kind does not.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +13,9 @@ use stats::median;
 /// The difference of the times that shows a false claim. A smaller one may be due to a change of the machine's speed.
 struct Evidence {
     faster: Kind,
-    /// The least number of launches. At least this share of them has at least this ratio.
+    /// The least number of launches.
     launches: usize,
+    /// The least share of the launches that have at least this ratio.
     share: f64,
     ratio: f64,
     /// The least number of cases, or all if fewer can show it: among many cases, one may differ by chance.

@@ -3,7 +3,7 @@
 //! weight. So no engine exceeds a limit. Weights in a cache need no bandwidth of memory, but they need the operations.
 //!
 //! A probe may find less than the limit: other virtual machines on the host change the speed of memory, and a busy program halves
-//! it. A false accusation is worse than a small exaggeration that passes. So a rate above twice the best probe counts only if
+//! it. To accuse a correct engine is worse than to miss a small exaggeration. So a rate above twice the best probe counts only if
 //! several probes agree and nothing else ran. A rate that no such change explains counts in any case (`MEASURED.md`).
 
 use super::subject::{About, Contradiction, Subject};
@@ -15,7 +15,7 @@ use crate::text::three_digits;
 use stats::median;
 
 /// The largest accepted share of the best probe's bandwidth, if the probes agree and nothing else ran: the largest observed ratio
-/// of the two bandwidths of a machine (`MEASURED.md`).
+/// between a machine's two levels of bandwidth (`MEASURED.md`).
 const MAX_SHARE: f64 = 2.0;
 /// The least number of probes for the narrower bounds. If there are fewer, other programs may have slowed all of them.
 const MIN_PROBES: usize = 3;
@@ -28,7 +28,7 @@ const MAX_SHARE_OF_ANY_PROBE: f64 = 4.0;
 /// The largest accepted share of the best bandwidth of fewer than `MIN_PROBES` probes: single probes on a busy machine found
 /// 4 to 68 GB/s.
 const MAX_SHARE_OF_FEW_PROBES: f64 = 20.0;
-/// On other architectures, an engine may use a unit that is many times as fast as the probed ones and that no probe measures.
+/// The architecture whose units are probed. On others, an engine may use an unprobed unit that is many times as fast.
 const ARCHITECTURE_WITH_PROBED_UNITS: &str = "x86_64";
 
 /// A rate of an engine in one case, as a share of a limit.

@@ -181,7 +181,7 @@ fn highest_floor(
         let levels = side.levels(workload, *index, configuration);
         floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, source)));
     }
-    floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
+    floors.extend(change_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
     let highest = floors.into_iter().max_by(|(a, _), (b, _)| a.log_ratio().total_cmp(&b.log_ratio()));
     match highest {
         Some((floor, source)) if !VerdictThresholds::above_floor(Some(floor)).is_smallest() => {
@@ -213,7 +213,7 @@ fn floors_of_twins(
 }
 
 /// The change of the reference between the runs, as a noise floor.
-fn shift_of_reference(base: &ComparedRecord, new: &ComparedRecord, key: &Key) -> Option<NoiseFloor> {
+fn change_of_reference(base: &ComparedRecord, new: &ComparedRecord, key: &Key) -> Option<NoiseFloor> {
     let (workload, metric, (of_base, of_new)) = key;
     let references = [(base, *of_base), (new, *of_new)].map(|(side, configuration)| {
         let reference = side.record.header.plan.reference_of(configuration)?;
@@ -224,9 +224,9 @@ fn shift_of_reference(base: &ComparedRecord, new: &ComparedRecord, key: &Key) ->
         return None;
     }
     let mean = |levels: Vec<f64>| levels.iter().sum::<f64>() / levels.len() as f64;
-    let shift = mean(new.levels(workload, *metric, new_reference)?)
+    let change = mean(new.levels(workload, *metric, new_reference)?)
         - mean(base.levels(workload, *metric, base_reference)?);
-    NoiseFloor::of(&[shift])
+    NoiseFloor::of(&[change])
 }
 
 #[cfg(test)]

@@ -216,8 +216,8 @@ impl<'a> Requests<'a> {
         Self { seed: values.plan.seed, by_case: by_case.collect() }
     }
 
-    /// The difference in the first block and round whose prompts have different recipes. Else that in the first with different
-    /// token counts. Else the median prompt tokens, if they differ too much.
+    /// The difference in the first block and round whose prompts have different recipes. Else the difference in the first round
+    /// with different token counts. Else the median prompt tokens, if they differ too much.
     fn difference(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
             // `seed_difference` reports this.

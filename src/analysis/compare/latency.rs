@@ -1,5 +1,5 @@
-//! The latency of one answer in a chat, from two workloads of one record: the time to the first token of the longest measured
-//! prompt, and the time of the tokens after it at the rate of the decode workload.
+//! The latency of one answer in a chat, from two workloads of one record: the TTFT of the longest measured prompt, plus the time
+//! of the further tokens at the rate of the decode workload.
 //!
 //! Each block gives a latency for each configuration, from the medians of its rounds. The latencies of a block are paired, as
 //! the rounds of a workload are, so the comparison has an interval, a noise floor and a correction of the same kind.

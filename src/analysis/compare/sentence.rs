@@ -139,7 +139,7 @@ impl Sentence {
         let workload = self.in_parentheses();
         match self.metric.wording {
             Wording::Speed(verb) => format!("{} {verb}{workload}", self.subject),
-            // Nothing needs a perplexity.
+            // The word "needed" does not fit a perplexity.
             Wording::Amount(value) if self.metric.unit == Unit::Perplexity => {
                 format!("{}, {value}{workload}", self.subject)
             }

@@ -1,5 +1,5 @@
-//! Compares the configurations of one record. Their values are paired round by round, because rounds are interleaved. In a
-//! sequential run they are not, so it gets no verdicts.
+//! Compares the configurations of one record. Their values are paired round by round, because rounds are interleaved. A
+//! sequential run is not interleaved, so it gets no verdicts.
 
 use std::collections::HashMap;
 

@@ -16,7 +16,7 @@ pub struct Observation<'a> {
     pub sample: &'a Sample,
     /// The first request of the case in this launch, of any kind, if it is known.
     pub first: Option<&'a Sample>,
-    /// The first request of the launch, if the case compares it with its own requests, which are of the same kind.
+    /// The first request of the launch, in a case that compares it with warm requests of the same kind (`cold-start`).
     pub cold: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,

@@ -39,7 +39,7 @@ pub fn drift(observed: &Observation) -> Vec<f64> {
 /// The change of the perplexity against that of other scores of the same text, as a share.
 pub fn change_of_perplexity(scores: &TextScores, others: &TextScores) -> Option<f64> {
     let (own, other) = (loss_of(scores)?, loss_of(others)?);
-    // A difference of means is exact where both perplexities overflow.
+    // The difference of the means is known even if both perplexities overflow.
     let change = (own.tokens() == other.tokens()).then(|| (own.mean() - other.mean()).exp_m1());
     change.filter(|it| it.is_finite())
 }

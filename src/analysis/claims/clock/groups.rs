@@ -20,11 +20,10 @@ const MIN_RATIO: f64 = 0.25;
 /// The least ratio on a busy machine. With simulated engines that share each core with eight other programs, the ratio
 /// falls to 0.12.
 const MIN_RATIO_IF_BUSY: f64 = 0.05;
-/// A machine counts as quiet if at most this mean number of an engine's threads are ready but wait for a core; the same as in
-/// `threads.rs`.
+/// The largest mean number of an engine's threads that wait for a core on a quiet machine; the same as in `threads.rs`.
 const MAX_WAITING_THREADS: f64 = 0.1;
-/// The number of longest gaps that the mean gap of a request leaves out for each of its sequences: a correct engine may pause,
-/// for a new block of its cache or for a garbage collection.
+/// The number of longest gaps of each sequence that the mean gap of a request leaves out: a correct engine may pause, to extend
+/// its cache or to collect garbage.
 const LEFT_OUT_GAPS: usize = 2;
 /// The least number of gaps of a request.
 const MIN_GAPS: usize = 8;

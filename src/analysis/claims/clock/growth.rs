@@ -22,9 +22,8 @@ const MAX_NS_OF_ALL: f64 = 3e5;
 const MAX_SHARE_OF_OVERHEAD: f64 = 0.5;
 /// The largest accepted growth for the check of three of four requests of most launches: a delay by a scheduler is rarely longer.
 const MAX_NS_OF_MOST: f64 = 3e6;
-/// The growth that this check also accepts for each thread of the engine that waits for a core, in the mean of a request. Beside
-/// eight compilers on two cores, one thread waited, and the answers of long requests were delayed by 3 to 6 ms, those of short
-/// ones seldom.
+/// The growth that this check also accepts for each waiting thread of the engine (mean over a request). Beside eight compilers on
+/// two cores, one thread waited: long requests were answered 3 to 6 ms late, short requests seldom.
 const MAX_NS_OF_WAITING_THREAD: f64 = 1e7;
 const MOST_QUANTILE: f64 = 0.25;
 /// The least number of requests of a case in a launch, and the least number of launches.

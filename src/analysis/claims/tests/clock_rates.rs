@@ -1,7 +1,7 @@
 //! The rates of the checks of clocks, over simulated runs: how many correct engines are accused, and how many false clocks are
-//! found. The noise of the busy machine is that of `tests/records/default-suite.jsonl`: in half of the requests of about 40 ms,
-//! the answer came more than 2 ms after the end that the engine stamped. The noise of the crowded machine is that of runs beside
-//! eight compilers on two cores: of the requests above 20 ms, 85 % were answered 2 to 14 ms late, of shorter ones 15 %.
+//! found. The busy machine is that of `tests/records/default-suite.jsonl`: half of the requests of about 40 ms were answered more
+//! than 2 ms after their stamped end. The crowded machine runs eight compilers on two cores: 85 % of the requests above 20 ms,
+//! and 15 % of the shorter ones, were answered 2 to 14 ms late.
 
 use super::*;
 use stats::Random;

@@ -29,7 +29,7 @@ fn record(launches: u32, mut factor: impl FnMut(u32, bool) -> f64) -> RunRecord 
 }
 
 #[test]
-fn an_engine_that_is_faster_on_one_kind_of_prompts_is_named() {
+fn an_engine_that_is_faster_on_one_kind_of_prompts_is_reported() {
     let ratio = |launches, ratio| record(launches, move |_, dependent| if dependent { ratio } else { 1.0 });
     let words = "but answers prompts of text 1.50 times as fast as prompts of a repeated pattern";
     assert_excluded(&ratio(5, 1.5), About::PromptTokens, words);
@@ -41,9 +41,9 @@ fn an_engine_that_is_faster_on_one_kind_of_prompts_is_named() {
     assert_excluded(&ratio(3, 3.5), About::PromptTokens, "3.50 times as fast");
     assert_clean(&ratio(3, 2.5));
     assert_clean(&ratio(2, 9.0));
-    // An engine cannot escape by an honest launch.
-    let once_honest = record(5, |block, dependent| if dependent && block != 2 { 3.5 } else { 1.0 });
-    assert_excluded(&once_honest, About::PromptTokens, "3.50 times as fast");
+    // A launch without a difference does not hide the others.
+    let with_one_equal_launch = record(5, |block, dependent| if dependent && block != 2 { 3.5 } else { 1.0 });
+    assert_excluded(&with_one_equal_launch, About::PromptTokens, "3.50 times as fast");
 }
 
 #[test]
@@ -57,14 +57,14 @@ fn prompts_of_another_length_than_that_of_the_case_are_not_compared() {
 }
 
 #[test]
-fn on_a_machine_with_plateaus_of_speed_no_correct_engine_is_named() {
+fn a_correct_engine_is_not_reported_on_a_machine_with_two_levels_of_speed() {
     let mut accused = 0;
     for seed in 0..1000 {
         let mut random = Random::seeded(seed);
         // A third of the requests is 1.6 times as slow, and all have noise of 10 %.
         let noisy = record(5, |_, _| {
-            let plateau = if random.below(3) == 0 { 1.6 } else { 1.0 };
-            plateau * (0.1 * random.normal()).exp()
+            let slowdown = if random.below(3) == 0 { 1.6 } else { 1.0 };
+            slowdown * (0.1 * random.normal()).exp()
         });
         accused += usize::from(!contradictions(&noisy).is_empty());
     }

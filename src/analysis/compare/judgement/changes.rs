@@ -319,9 +319,9 @@ impl Pair<'_> {
             (true, false) => Outcome::FailsNow(impossible()),
             (false, true) => Outcome::FailedBefore(impossible()),
             (false, false) => Outcome::FailedInBoth(impossible()),
-            // Only the change to a far larger perplexity is no number.
+            // The change to a far larger perplexity is too large for a number.
             (true, true) if change_of_perplexity(&base, &new).is_some() => {
-                Outcome::FailsNow("the perplexity is larger by a factor that is no number".into())
+                Outcome::FailsNow("the perplexity is larger by a factor too large for a number".into())
             }
             (true, true) => Outcome::NotCompared("the numbers of scored tokens differ".into()),
         }
