@@ -258,7 +258,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::Beside(MetricId::QUERY),
         about: "time of the same query to an engine that computes nothing, measured in turn with the engines of the run: the \
-                median within the same block. It is about the part of `query` that the pipe and this program take.",
+                median within the same block. It is roughly the part of `query` that the pipe and this program take.",
         of: |observed| observed.null_query_ns.filter(|_| observed.kind == Kind::Query).into_iter().collect(),
     },
     Metric {

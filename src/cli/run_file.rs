@@ -28,7 +28,7 @@ const VERIFIER_KEY: &str = "verifier";
 /// The keys of a scenario that are no axes.
 const OWN_KEYS: [&str; 3] = ["about", "iterations", "like"];
 
-/// The options that are about this call and not about the run. A record does not embed them, nor those of the view and of baselines.
+/// The options of this call. A record embeds neither these nor the options of the view and of baselines.
 const OF_THE_CALL: [&str; 7] = ["anyway", "debug", "dry-run", "json", "nonce", "results", "wait"];
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -71,7 +71,7 @@ fn read(path: &Path) -> Result<String> {
     let facts = std::fs::metadata(path).map_err(|error| problem(error.to_string()))?;
     ensure!(
         facts.is_file() && facts.len() <= MAX_FILE_BYTES,
-        problem("it is no text file of 1 MB at most".into())
+        problem("a run file is a text file of at most 1 MB".into())
     );
     Ok(std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?)
 }
@@ -255,13 +255,13 @@ fn embedded(options: &Options, table: &Table) -> String {
     all.to_string()
 }
 
-/// A scenario of the user's: another one, with other values of its axes.
+/// A scenario that the user defines: a known scenario (`like`) with other values of its axes.
 #[derive(Deserialize)]
 struct OwnScenario {
     like: String,
     about: Option<String>,
     iterations: Option<u32>,
-    /// The keys of axes: those of their options.
+    /// The values of axes, by the keys of their options.
     #[serde(flatten)]
     axes: Table,
 }

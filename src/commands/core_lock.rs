@@ -186,7 +186,7 @@ impl Holder {
         self.cores.is_empty() || other.cores.is_empty() || !self.cores.is_disjoint(&other.cores)
     }
 
-    /// Without the name of the program: the reader is not meant to run this command, and may have another program.
+    /// The run's process, arguments and start. The program's name is left out, because the reader should not run this command.
     fn described(&self) -> String {
         let (command, since) = (text::line(&self.command), text::line(&self.since));
         let arguments = command.strip_prefix(PROGRAM).unwrap_or(&command).trim_start();

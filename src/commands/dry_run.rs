@@ -158,7 +158,7 @@ impl<'a> Expected<'a> {
                 false => Some(0.0),
             };
             let of_block = ns_of(BlockExtent::Usual).zip(ns_of(BlockExtent::Shortest));
-            // Beside blocks, an unknown time of scoring hides no estimate.
+            // An unknown time of scoring must not hide the estimate of the blocks.
             let scoring_ns =
                 times.scoring_ns(plan, configuration).or_else(|| plan.has_blocks().then_some(0.0));
             match of_block.zip(scoring_ns) {
@@ -329,11 +329,11 @@ impl Budget {
 }
 
 struct EarlierTimes {
-    /// Nanoseconds of a launch, by `key`.
+    /// Nanoseconds of a launch, by `configuration_key`.
     launches: BTreeMap<String, f64>,
-    /// Nanoseconds of a request, by `key` and `shape`.
+    /// Nanoseconds of a request, by `configuration_key` and `workload_key`.
     requests: BTreeMap<(String, String), f64>,
-    /// Nanoseconds of the `score` requests of an output check, by `key`.
+    /// Nanoseconds of the `score` requests of an output check, by `configuration_key`.
     scores: BTreeMap<String, f64>,
 }
 
@@ -345,7 +345,7 @@ impl EarlierTimes {
         for record in history {
             let (plan, values) = (&record.header.plan, Values::of(record));
             for (index, configuration) in plan.configurations.iter().enumerate() {
-                let (key, cases) = (key(configuration), plan.cases_of(index));
+                let (key, cases) = (configuration_key(configuration), plan.cases_of(index));
                 let launches = cases.iter().flat_map(|&case| values.launches(case));
                 let launch_ns: Vec<f64> =
                     launches.filter_map(|it| Some(it.launch.loaded_ns? as f64)).collect();
@@ -355,7 +355,7 @@ impl EarlierTimes {
                 times.scores.extend((scores_ns > 0.0).then(|| (key.clone(), scores_ns)));
                 for case in cases {
                     let requests: Vec<f64> = values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
-                    let key = (key.clone(), shape(&plan.cases[case].workload));
+                    let key = (key.clone(), workload_key(&plan.cases[case].workload));
                     times.requests.extend(median(&requests).map(|ns| (key, ns)));
                 }
             }
@@ -369,7 +369,8 @@ impl EarlierTimes {
             it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. } | Role::NullEngine))
         };
         let known_ns = |it: &Configuration| {
-            let (key, ns_of) = (key(it), |times: &BTreeMap<String, f64>, key| times.get(key).copied());
+            let key = configuration_key(it);
+            let ns_of = |times: &BTreeMap<String, f64>, key| times.get(key).copied();
             ns_of(&self.launches, &key).unwrap_or(0.0) + ns_of(&self.scores, &key).unwrap_or(0.0)
         };
         let checked = plan.configurations.iter().filter(is_checked);
@@ -378,10 +379,10 @@ impl EarlierTimes {
 
     /// The time in which a configuration scores its texts, with the launch for it; `None` where a part is not known.
     fn scoring_ns(&self, plan: &Plan, configuration: &Configuration) -> Option<f64> {
-        let (key, index) = (key(configuration), index_of(plan, configuration)?);
+        let (key, index) = (configuration_key(configuration), index_of(plan, configuration)?);
         let workloads = plan.workloads_of(index).into_iter().filter(|it| it.kind == Kind::Score);
         let requests: Option<Vec<f64>> =
-            workloads.map(|it| self.requests.get(&(key.clone(), shape(&it))).copied()).collect();
+            workloads.map(|it| self.requests.get(&(key.clone(), workload_key(&it))).copied()).collect();
         let requests = requests?;
         let launch_ns = if requests.is_empty() { 0.0 } else { *self.launches.get(&key)? };
         Some(launch_ns + requests.iter().sum::<f64>())
@@ -389,12 +390,12 @@ impl EarlierTimes {
 
     /// The time of a configuration's launch, warm-up and rounds in one block; `None` where a part is not known.
     fn block_ns(&self, plan: &Plan, configuration: &Configuration, extent: BlockExtent) -> Option<f64> {
-        let key = key(configuration);
+        let key = configuration_key(configuration);
         let mut ns = *self.launches.get(&key)?;
         let index = index_of(plan, configuration)?;
         let is_of_blocks = |case: &usize| plan.cases[*case].workload.kind != Kind::Score;
         for case in plan.cases_of(index).into_iter().filter(is_of_blocks) {
-            let request_ns = *self.requests.get(&(key.clone(), shape(&plan.cases[case].workload)))?;
+            let request_ns = *self.requests.get(&(key.clone(), workload_key(&plan.cases[case].workload)))?;
             ns += request_ns
                 * f64::from(requests_of(plan, case, Duration::from_nanos(request_ns as u64), extent));
         }
@@ -425,14 +426,14 @@ fn requests_of(plan: &Plan, case: usize, request_time: Duration, extent: BlockEx
 }
 
 /// The key of configurations with equal times: all settings, without the label and the role.
-fn key(it: &Configuration) -> String {
+fn configuration_key(it: &Configuration) -> String {
     let options = serde_json::Value::Object(it.options.clone());
     let model = &it.model.path;
     format!("{}:{:?} {model} {} {:?} {} {options}", it.engine, it.preset, it.device, it.dtype, it.threads)
 }
 
 /// The key of workloads whose requests take equal times.
-fn shape(workload: &Workload) -> String {
+fn workload_key(workload: &Workload) -> String {
     format!("{} {:?} {} {:?}", workload.label, workload.prompt, workload.max_new_tokens, workload.shape)
 }
 
@@ -537,10 +538,11 @@ mod tests {
         let plan = &record.header.plan;
         let configuration = &plan.configurations[0];
         let decode = plan.cases.iter().find(|case| case.workload.label == "decode").unwrap();
-        let request_ns = times.requests[&(key(configuration), shape(&decode.workload))];
+        let request_ns = times.requests[&(configuration_key(configuration), workload_key(&decode.workload))];
         let one_case = Plan { cases: vec![decode.clone()], ..plan.clone() };
         let requests = requests_of(&one_case, 0, Duration::from_nanos(request_ns as u64), BlockExtent::Usual);
-        let expected_ns = times.launches[&key(configuration)] + request_ns * f64::from(requests);
+        let expected_ns =
+            times.launches[&configuration_key(configuration)] + request_ns * f64::from(requests);
         let block_ns = times.block_ns(&one_case, configuration, BlockExtent::Usual).unwrap();
         assert!((block_ns - expected_ns).abs() < 1.0, "{block_ns}");
     }

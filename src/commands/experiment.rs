@@ -313,9 +313,11 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
-    // Some failures do not count: an engine of `--all` that cannot run and that the user did not name, a preset of `--presets` or
-    // of a suite that the engine does not support on this device, a depth of a sweep that the model's context does not hold, and
-    // a request that an engine must refuse.
+    // These failures do not count:
+    // - an engine of `--all` that cannot run and that the user did not name;
+    // - a preset of `--presets` or of a suite that the engine does not support on this device;
+    // - a depth of a sweep that the model's context does not hold;
+    // - a request that an engine must refuse.
     let is_excused = |failure: &Failure| {
         let configuration = &record.header.plan.configurations[failure.configuration];
         let engine = &configuration.engine;

@@ -191,8 +191,8 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. clap refuses these options before a subcommand, so `-q`, `-v` and `--color` are moved behind it.
-    /// The error is an exit code, after a message.
+    /// Reads the command line. clap refuses `-q`, `-v` and `--color` before a subcommand, so they are moved behind it. The error
+    /// is an exit code, after a message.
     pub fn of_command_line() -> Result<Self, u8> {
         let mut words: Vec<OsString> = std::env::args_os().collect();
         let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);

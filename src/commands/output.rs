@@ -68,7 +68,7 @@ pub fn print_notice(text: &str) {
     let _ = stderr.write_all(with_this_program(text).as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// The content in a format: fitted into the width of the terminal, if stdout is one.
+/// The content in a format, fitted into the width of the terminal if stdout is a terminal.
 pub fn render(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
     let program = Some(this_program());
     let screen = Screen { width: width(), has_colour: has_colour(&std::io::stdout()), program };

@@ -85,8 +85,8 @@ fn one(registry: &Registry, engine: &Engine, devices: &[Device], without_asking:
     output::print_lines(&results?).map(|()| DONE)
 }
 
-/// Prints the status of the programs and the environment of these engines. Without names, of all engines, and the unused
-/// environments.
+/// Prints the status of the programs and the environment of these engines. Without names, prints those of all engines and the
+/// unused environments.
 fn list(registry: &Registry, names: &[String]) -> Result<u8> {
     let named = distinct(names);
     let named = named.iter().map(|name| registry.with_manifest(name)).collect::<Result<Vec<_>, _>>()?;

@@ -58,7 +58,7 @@ impl LoadValues {
         Self { options: Some(BTreeMap::new()), ..Self::default() }
     }
 
-    /// Whether a load may have this value. True if the engine does not say.
+    /// Whether a load may have this value. True if the accepted values are unknown.
     pub fn accepts(&self, value: LoadValue) -> bool {
         let is_listed = |name: &str| self.listed(value).is_none_or(|listed| listed.contains(&name));
         match value {
@@ -86,7 +86,7 @@ impl LoadValues {
         (!names.is_empty()).then(|| names.iter().map(String::as_str).collect())
     }
 
-    /// The values of a load option, if the engine has it and says them.
+    /// The values of a load option, if the engine has the option and restricts its values.
     pub fn option(&self, name: &str) -> Option<&OptionValues> {
         self.options.as_ref()?.get(name).filter(|values| **values != OptionValues::Any)
     }

@@ -152,7 +152,7 @@ pub struct OwnSuite {
     pub scenarios: Vec<String>,
 }
 
-/// Another preset of the same engine, and the name of the difference to it.
+/// Another preset of the same engine, and a name for the difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PresetComparison {

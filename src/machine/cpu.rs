@@ -104,7 +104,7 @@ fn parse_cpuinfo(text: &str) -> Cpu {
         logical_cores: (logical > 0).then_some(logical),
         physical_cores: physical_cores(text),
         simd: SIMD.iter().filter(|(flag, _)| has(flag)).map(|(_, name)| name.to_string()).collect(),
-        // Only x86 reports it. On other processors the flag's absence means nothing.
+        // Only x86 reports a hypervisor. On other processors the flag's absence means nothing.
         hypervisor: first("flags").map(|_| has("hypervisor")),
         mhz: mean_mhz(fields().filter(|(key, _)| *key == "cpu MHz").map(|(_, value)| value)),
         ..Cpu::default()

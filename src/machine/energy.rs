@@ -22,7 +22,7 @@ pub struct ListedCounter {
     pub trouble: Option<String>,
 }
 
-/// All counters of this machine. Unreadable ones of processors are listed too, those of GPUs are not.
+/// All counters of this machine. Unreadable counters are listed for processors, but not for GPUs.
 pub fn list_counters() -> Vec<ListedCounter> {
     let of_zone =
         |zone: Zone| ListedCounter { trouble: zone.error().map(|kind| kind.to_string()), name: zone.name };
@@ -55,7 +55,7 @@ pub struct Zone {
 }
 
 impl Reading {
-    /// Reads the processors' readable counters. The code that sums them checks that no listed one is missing.
+    /// Reads the processors' readable counters. The code that adds them up checks that no listed counter is missing.
     pub fn of_processors() -> Self {
         let counters = zones(Path::new(POWERCAP)).into_iter().filter_map(|zone| zone.read().ok());
         Self { counters: counters.collect(), at: Instant::now() }

@@ -82,8 +82,8 @@ impl ProcessMemory {
     }
 }
 
-/// The memory of a tree. The kernel divides file pages among all processes, also those outside the tree, on which the result must
-/// not depend. So file pages count at least as much as in the process that maps most of them.
+/// The memory of a tree. The kernel divides file pages among all processes, also those outside the tree. The result must not
+/// depend on those, so file pages count at least as much as in the process that maps most of them.
 fn sum_of_tree(processes: &[ProcessMemory]) -> Option<HeldMemory> {
     let sum = |field: fn(&ProcessMemory) -> u64| processes.iter().map(field).fold(0, u64::saturating_add);
     let largest = processes.iter().map(|process| process.file).max()?;

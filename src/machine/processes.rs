@@ -174,8 +174,8 @@ fn parent(stat: &str) -> Option<u32> {
     fields_after_name(stat)?.nth(1)?.parse().ok()
 }
 
-/// When a process started, in ticks since the machine did. With its number, this identifies a process for ever: the kernel uses the
-/// number of an ended process again.
+/// The start of a process, in ticks since the start of the machine. Only number and start together identify a process, because
+/// the kernel reuses numbers.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     fields_after_name(&read(format!("/proc/{pid}/stat"))?)?.nth(19)?.parse().ok()
 }

@@ -193,7 +193,7 @@ fn without_a_checkout_a_set_up_says_in_one_sentence_that_it_needs_one() {
     assert!(outcome.stdout.is_empty(), "{outcome:?}");
     assert_eq!(
         outcome.stderr,
-        "error: nothing was set up: engines are built from source, and this program is in no checkout of it; run the \
-         hint in a checkout\nhint: cargo run --release -- setup --all\n"
+        "error: nothing was set up: engines are built from source, and this program is in no checkout of the source; run \
+         the hint in a checkout\nhint: cargo run --release -- setup --all\n"
     );
 }

@@ -12,7 +12,7 @@ use stats::median;
 
 /// The difference of the times that shows a false claim. A smaller one may be due to a change of the machine's speed.
 struct Evidence {
-    faster: Kind,
+    faster: PromptKind,
     /// The least number of launches.
     launches: usize,
     /// The least share of the launches that have at least this ratio.
@@ -25,16 +25,16 @@ struct Evidence {
 /// A repeated token may be cheaper for a correct engine, for example with experts (MoE). Text never is. So a pattern must be much
 /// faster than text.
 const EVIDENCE: [Evidence; 3] = [
-    Evidence { faster: Kind::Text, launches: 5, share: 1.0, ratio: 1.25, cases: 2 },
-    Evidence { faster: Kind::Text, launches: 3, share: 0.8, ratio: 3.0, cases: 1 },
-    Evidence { faster: Kind::Pattern, launches: 3, share: 0.8, ratio: 3.0, cases: 1 },
+    Evidence { faster: PromptKind::Text, launches: 5, share: 1.0, ratio: 1.25, cases: 2 },
+    Evidence { faster: PromptKind::Text, launches: 3, share: 0.8, ratio: 3.0, cases: 1 },
+    Evidence { faster: PromptKind::Pattern, launches: 3, share: 0.8, ratio: 3.0, cases: 1 },
 ];
 /// The least difference of the times. A shorter one may be due to the caches of the machine.
 const MIN_GAIN_NS: f64 = 2e5;
 
 /// The kinds of prompts. The number is the index of the times of the kind.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum PromptKind {
     Text = 0,
     Pattern = 1,
 }
@@ -68,7 +68,7 @@ impl Fastest {
         let has_length = |it: &&Sample| it.iteration.sequences.iter().all(|it| it.prompt_tokens == tokens);
         for sample in subject.values.samples(case).filter(has_length) {
             let Some(ns) = median(&subject.values.of_request(sample, first_token)) else { continue };
-            let kind = if sample.dependent { Kind::Pattern } else { Kind::Text };
+            let kind = if sample.dependent { PromptKind::Pattern } else { PromptKind::Text };
             let of_kind = &mut fastest.entry(sample.launch).or_insert([f64::INFINITY; 2])[kind as usize];
             *of_kind = of_kind.min(ns);
         }
@@ -88,19 +88,19 @@ impl Fastest {
     }
 
     /// The median over launches of a value of the faster and the slower time.
-    fn middle(&self, faster: Kind, value: fn((f64, f64)) -> f64) -> f64 {
+    fn middle(&self, faster: PromptKind, value: fn((f64, f64)) -> f64) -> f64 {
         let values: Vec<f64> = self.by_launch.iter().map(|it| value(in_order(it, faster))).collect();
         median(&values).unwrap_or(f64::NAN)
     }
 
-    fn ratio(&self, faster: Kind) -> f64 {
+    fn ratio(&self, faster: PromptKind) -> f64 {
         self.middle(faster, |(fast, slow)| slow / fast)
     }
 
-    fn contradiction(&self, subject: &Subject, faster: Kind) -> Contradiction {
+    fn contradiction(&self, subject: &Subject, faster: PromptKind) -> Contradiction {
         let (fast_kind, slow_kind) = match faster {
-            Kind::Text => ("text", "a repeated pattern"),
-            Kind::Pattern => ("a repeated pattern", "text"),
+            PromptKind::Text => ("text", "a repeated pattern"),
+            PromptKind::Pattern => ("a repeated pattern", "text"),
         };
         let (tokens, ratio) = (with_commas(self.tokens as usize), three_digits(self.ratio(faster)));
         let message = format!(
@@ -117,6 +117,6 @@ impl Fastest {
 }
 
 /// The time of the faster kind, and that of the other.
-fn in_order(times: &[f64; 2], faster: Kind) -> (f64, f64) {
+fn in_order(times: &[f64; 2], faster: PromptKind) -> (f64, f64) {
     (times[faster as usize], times[1 - faster as usize])
 }

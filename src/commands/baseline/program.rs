@@ -1,6 +1,6 @@
 //! The stored program of a configuration, so that the program can be measured again: a copy and its digest. A script, a Python
-//! engine or a program with own libraries needs more than one file. The other files are only listed. A later run reports those
-//! that are missing. Of those with a stored digest, it also reports those that have changed.
+//! engine or a program with own libraries needs more than one file. The other files are only listed. A later run reports missing
+//! files, and changed ones among those with a stored digest.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

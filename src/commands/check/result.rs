@@ -5,8 +5,8 @@ use protocol::{Failed, Message};
 /// The reason why a check did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// A property that is not proved, without a fault: the engine does not claim the optional feature, or the check needs a fact,
-    /// a tokenizer or a time that it does not get.
+    /// A property that is neither proved nor violated: the engine does not claim the optional feature, or the check lacks a fact,
+    /// a tokenizer or time.
     Absent(String),
     /// A breach of the protocol.
     Wrong(String),

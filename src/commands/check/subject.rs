@@ -151,9 +151,9 @@ impl Subject {
         }
     }
 
-    /// Handles a `hello` that got no valid answer, by sending a `generate` to a new process. If that is not answered either, the
-    /// program is no engine. If it is answered, an engine that kept running and wrote no message after `hello` is a minimal
-    /// engine; for any other engine, the fault at `hello` counts.
+    /// Handles a `hello` that got no valid answer, by sending a `generate` to a new process. A program that does not answer the
+    /// `generate` either is no engine. An engine that answers it, and after `hello` kept running without a message, is a minimal
+    /// engine. For any other engine, the fault at `hello` counts.
     fn handshake_without_answer(&mut self, hello_fault: String) -> Outcome {
         let was_quiet = self
             .connection

@@ -82,7 +82,7 @@ fn dtype_of(record: &RunRecord, label: &str) -> Option<String> {
 pub struct State {
     /// The time budget of the run.
     pub budget: Option<Duration>,
-    /// The user set the budget.
+    /// Whether the user set the budget.
     pub budget_is_limit: bool,
     /// The number of blocks planned so far, and how many of them are complete.
     planned_blocks: u32,

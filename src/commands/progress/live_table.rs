@@ -31,8 +31,8 @@ struct Screen {
 }
 
 impl LiveTable {
-    /// Shows a table in place of the earlier one. The lines that were printed below the earlier
-    /// one are printed again above the new one.
+    /// Shows a table in place of the earlier one. Lines that were printed below the earlier table are printed again above the new
+    /// one.
     pub fn replace(&mut self, table: &str) {
         let text = self.replacement(table, screen());
         write(&text);

@@ -64,7 +64,7 @@ fn without_checkout(all: bool, needed: &[Needed]) -> anyhow::Error {
     let names = || needed.iter().map(|it| name(it.engine)).collect::<Vec<_>>().join(" ");
     let engines = if all { "--all".into() } else { names() };
     Usage(format!(
-        "nothing was set up: engines are built from source, and this program is in no checkout of it; run the hint in a checkout\n\
+        "nothing was set up: engines are built from source, and this program is in no checkout of the source; run the hint in a checkout\n\
          hint: cargo run --release -- setup {engines}"
     ))
     .into()
