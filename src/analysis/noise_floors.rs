@@ -61,8 +61,8 @@ pub struct KnownFloor {
     pub configuration: usize,
 }
 
-/// The plan of a calibration: every engine with its twin, for as many blocks as a noise floor needs or the user requests. A scored
-/// text is left out, because a score has no noise.
+/// The plan of a calibration: every engine with its twin, for as many blocks as a noise floor needs or the user requests. Scored
+/// texts are left out, because a score has no noise.
 pub fn plan_of(selection: &Selection) -> Plan {
     let mut selection = selection.clone();
     selection.scenarios.retain(|it| it.kind != Kind::Score);

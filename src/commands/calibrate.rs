@@ -1,5 +1,5 @@
 //! Measures the smallest change that this machine can show: each engine is compared with its twin. The noise floors are printed,
-//! and stored for the machine. The header of every later record has those of its own cases.
+//! and stored for the machine. The header of every later record has the floors of its own cases.
 
 use std::path::Path;
 

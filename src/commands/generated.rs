@@ -1,4 +1,4 @@
-//! `orchestrate completions` and `orchestrate man`: files for the shell and for `man`, generated from the command line's definition.
+//! `orchestrate completions` and `orchestrate man`: files for the shell and for `man`, from the definition of the command line.
 
 use std::path::PathBuf;
 

@@ -14,7 +14,7 @@ use crate::shell::Unavailable;
 const DRIVER_FILES: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/nvidia0"];
 /// The library that every CUDA program opens.
 const LIBRARY: &str = "libcuda.so.1";
-/// The folder of the library under WSL. WSL uses the driver of Windows, so Linux has no kernel module, only the device `/dev/dxg`.
+/// The library's folder under WSL. WSL uses the driver of Windows, so Linux has no kernel module, only the device `/dev/dxg`.
 const WSL_FOLDER: &str = "usr/lib/wsl/lib";
 const USUAL_LIBRARY_FOLDERS: [&str; 8] = [
     "usr/lib/x86_64-linux-gnu",

@@ -86,7 +86,8 @@ impl Reading {
 }
 
 impl Counter {
-    /// The increase of this counter. A lower value means exactly one wrap, because even at the highest power a wrap takes minutes.
+    /// The increase of this counter. A lower value means exactly one wrap, because a wrap takes minutes even at the highest
+    /// power.
     fn since(&self, before: u64) -> Option<u64> {
         let wrapped = || self.range?.checked_sub(before)?.checked_add(self.microjoules);
         self.microjoules.checked_sub(before).or_else(wrapped)

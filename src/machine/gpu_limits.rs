@@ -13,11 +13,12 @@ use super::gpu;
 const SUBCOMMAND: &str = "probe-gpu";
 /// The time limit for the answer. Loading libraries of hundreds of MiB from a slow disk takes most of the time.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The time for each measurement: one of copies, and one for each number type. It is long enough for the clocks of an idle GPU to rise.
+/// The time for each measurement: one of copies, and one for each number type. In this time the clocks of an idle GPU rise.
 const BUDGET: Duration = Duration::from_millis(250);
 
-/// The limits of the GPUs with these CUDA indices, or of all GPUs if `devices` is empty. Only `gpus` and `absent` are set; an error
-/// becomes an entry of `absent`. In a run, the environment of the separate process has the run's mark, so the process ends with the run.
+/// The limits of the GPUs with these CUDA indices, or of all GPUs if `devices` is empty. Only `gpus` and `absent` are set. An
+/// error becomes an entry of `absent`. In a run, the environment of the separate process has the run's mark, so the process ends
+/// with the run.
 pub fn probe_separately(devices: &[u32], run_mark: Option<&str>) -> Limits {
     let arguments = std::iter::once(SUBCOMMAND.to_string()).chain(devices.iter().map(u32::to_string));
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"));

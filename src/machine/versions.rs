@@ -1,5 +1,5 @@
-//! Versions of the programs on PATH that engines are built and run with. Records do not contain them: engines report the versions of
-//! their own libraries, and asking the programs takes too long for a run.
+//! Versions of the programs on PATH that engines are built and run with. Records do not contain them, because engines report the
+//! versions of their own libraries, and asking the programs takes too long for a run.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! The cost of the dtypes that a configuration reports: by how much rounding to them changes the verifier's own answers on this
-//! model. A correct engine stays within a small multiple of it. `MEASURED.md` has the measurements.
+//! model. A correct engine stays within a small multiple of this cost. `MEASURED.md` has the measurements.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::record::{DtypeCost, DtypeCosts, Launch, RunRecord};
 const RMS_MULTIPLE: f64 = 4.0;
 /// The tokens of a correct engine lose at most this many times the nats that the cost of its dtypes explains.
 const LOSS_MULTIPLE: f64 = 7.0;
-/// The largest gap of a correct engine is at most this many times the largest measured gap. Both are divided by the cost of their
-/// dtypes.
+/// The largest gap of a correct engine is at most this many times the largest measured gap. Both gaps are divided by the cost of
+/// their dtypes.
 const GAP_MULTIPLE: f64 = 4.0;
 /// The largest measured gap counts as at least this many times the cost, because few gaps are measured.
 const MIN_LARGEST_GAP: f64 = 6.0;

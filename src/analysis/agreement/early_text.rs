@@ -53,7 +53,7 @@ impl EarlyText {
         let of_verifier: HashMap<&str, u32> =
             of(verifier).filter_map(|it| Some((it.prompt_hash.as_str(), first_id(it)?))).collect();
         let mut checked: HashMap<SampleKey, Option<f64>> = HashMap::new();
-        // Of longer outputs, a verifier without likeliest ids checks the first token only if it is unlikely.
+        // Of a longer output, a verifier that gives no likeliest ids checks the first token only if the token is unlikely.
         let is_only_token = |it: &&ReferenceToken| plan.cases[it.case].workload.max_new_tokens == 1;
         let of_verifier_at_0 = |it: &&ReferenceToken| it.verifier == verifier && it.position == 0;
         for answer in record.reference_tokens.iter().filter(of_verifier_at_0).filter(is_only_token) {

@@ -1,6 +1,6 @@
-//! Compares the cases of one configuration that differ in one setting: what a larger batch, the cache, a padding, a depth or drafts
-//! change. A block measures both cases in one launch, one after the other. So the rounds are paired by their numbers, and the
-//! interval is over blocks, as between engines.
+//! Compares the cases of one configuration that differ in one setting: batch, cache, padding, depth or drafts. A block measures
+//! both cases in one launch, one after the other. So the rounds are paired by their numbers, and the interval is over blocks, as
+//! between engines.
 
 use super::within::{stopped_by, stored_floor};
 use crate::analysis::metric::{self, Metric, MetricId};
@@ -19,9 +19,9 @@ pub struct SettingEffect {
     pub result: Result<Comparison, NoRatio>,
 }
 
-/// The effect of each setting that varies, in the order of the plan. A case is compared with the one that has the default value of
-/// this setting, or else with the first one of the plan. All comparisons are one family of tests.
-/// `is_sound`: whether a case has results that may be compared.
+/// The effect of each setting that varies, in the order of the plan. A case is compared with the case that has the default value,
+/// or else with the first case of the plan. All comparisons are one family of tests. `is_sound`: whether a case has results that
+/// may be compared.
 pub fn setting_effects(values: &Values, is_sound: impl Fn(usize) -> bool) -> Vec<SettingEffect> {
     let plan = values.plan;
     let cases: Vec<usize> = (0..plan.cases.len())

@@ -216,7 +216,7 @@ pub(super) struct Timed {
     pub last_ns: u64,
     /// The number of tokens after the first stamp. Several tokens may share a stamp: a chunk is not a token.
     pub after_first: u64,
-    /// The number of positions that the first of these tokens attends to.
+    /// The number of positions that the first token after the first stamp attends to.
     pub positions: u64,
 }
 

@@ -278,7 +278,7 @@ impl State {
         lines
     }
 
-    /// The text of the live line: `━━━━──────  40 %  1 min left  block 2 of 5 · decode · ENGINE (bf16)`. Details that do not fit into
+    /// The live line: `━━━━──────  40 %  1 min left  block 2 of 5 · decode · ENGINE (bf16)`. Details that do not fit into
     /// the width are left out. If the time left is unknown, the status stands alone.
     pub fn bar_text(&self, clock: Option<Clock>, width: usize) -> String {
         let begin = match clock.and_then(|clock| self.share_and_time_left(clock)) {

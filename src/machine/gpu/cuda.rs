@@ -59,8 +59,8 @@ impl Cuda {
         self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_partitioned)
     }
 
-    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown: `unknown_order` has the reason. A part of a
-    /// GPU (MIG) counts as its GPU.
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unknown_order` has the reason). A part of
+    /// a GPU (MIG) counts as its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
             None if self.order_depends_on_partitions(gpus) => None,

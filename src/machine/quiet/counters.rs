@@ -81,8 +81,8 @@ fn parse_processor(stat: &str) -> Option<ProcessorTicks> {
 }
 
 /// The ticks of this process and its descendants, also ended ones: a parent that waits for a process inherits its time. If this
-/// process adopts no orphans (before Linux 3.4), the time of a process that was killed together with its parent is lost, and counts
-/// as other programs' work.
+/// process adopts no orphans (before Linux 3.4), the time of a process that was killed with its parent is lost, and counts as
+/// other programs' work.
 fn own_ticks() -> u64 {
     let tree = processes::tree(std::process::id());
     let ticks = tree.iter().filter_map(|pid| process_ticks(&read(format!("/proc/{pid}/stat"))?));

@@ -5,8 +5,8 @@ use crate::record::specimen::timed;
 use crate::record::specimen::{planned, selection};
 use stats::Random;
 
-/// A record of this many launches of `ttft 512` and `prefill`, in which every second request has a dependent prompt. `factor` gives
-/// the factor on the time of beacon's request, by launch and by whether its prompt is dependent.
+/// A record of this many launches of `ttft 512` and `prefill`, in which every second request has a dependent prompt. `factor`
+/// gives the factor on the time of beacon's request in a launch, with a dependent prompt or with text.
 fn record(launches: u32, mut factor: impl FnMut(u32, bool) -> f64) -> RunRecord {
     let mut selection = selection(&["patient-original", "beacon"]);
     selection.scenarios.retain(|it| ["ttft", "prefill"].contains(&it.name));
