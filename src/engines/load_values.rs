@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_accepts_the_values_that_it_lists_and_all_values_of_a_setting_that_it_does_not_list() {
+    fn an_engine_accepts_its_listed_values_and_any_value_of_an_unlisted_setting() {
         let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         let cpu = LoadValues {
             devices: list(&["cpu"]),

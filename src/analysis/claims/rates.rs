@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decode_or_prefill_without_enough_operations_is_reported_for_weights_in_a_cache_too() {
+    fn a_rate_above_the_probed_operations_is_reported_for_weights_in_a_cache_too() {
         let prefill = |times| contradiction_of(&with_unit("prefill", PREFILL_OPERATIONS / times, |_| {}));
         let decode = |times| contradiction_of(&with_unit("decode", DECODE_OPERATIONS / times, slow_prefill));
         for found in [prefill(5.0).unwrap(), decode(5.0).unwrap()] {

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_without_sound_results_is_on_no_side() {
+    fn a_case_without_sound_results_is_not_compared() {
         let record = record(&[0, 1000]);
         let count = |is_sound: &dyn Fn(usize) -> bool| setting_effects(&Values::of(&record), is_sound).len();
         // Two engines and a twin.

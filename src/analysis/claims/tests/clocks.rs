@@ -160,7 +160,7 @@ fn are_groups_reported(tokens: usize, share: f64, stamp: Stamp, is_busy: bool) -
 }
 
 #[test]
-fn tokens_stamped_in_groups_are_reported_unless_only_chunks_are_exact() {
+fn tokens_stamped_in_groups_are_reported_unless_the_engine_stamps_chunks() {
     for tokens in [2, 3, 4, 8] {
         for is_busy in [false, true] {
             assert!(are_groups_reported(tokens, 0.0, Stamp::Token, is_busy), "{tokens}");
