@@ -19,7 +19,7 @@ enum Outcome {
     Carried,
     /// The conversion fails, and the error has these words.
     Refused(&'static str),
-    /// The GGUF file is the same, because the value changes no logits, for this reason.
+    /// The GGUF file is the same, because the value changes no logits. The text says why.
     NoEffect(&'static str),
 }
 

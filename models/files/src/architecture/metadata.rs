@@ -39,7 +39,7 @@ impl Architecture {
             let value = if key.is_real {
                 ValueToWrite::F32(value as f32)
             } else {
-                // Sizes were read as 32 bits. Of the other numbers, one beyond 32 bits becomes the nearest of 32 bits.
+                // Sizes were read as 32 bits. Other numbers beyond 32 bits become the nearest one of 32 bits.
                 ValueToWrite::U32(value as u32)
             };
             metadata.push((format!("{}.{}", self.gguf, key.gguf), value));

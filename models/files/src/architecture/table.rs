@@ -6,7 +6,7 @@ use super::metadata::{Key, integer, real};
 use super::{Architecture, Component, GgufLayout, Part, Parts};
 use crate::{Config, Format};
 
-/// If several architectures share a name in GGUF, a GGUF of that name has the first of them.
+/// If several architectures share a name in GGUF, a GGUF of that name is read as the first of them.
 pub static ARCHITECTURES: &[&Architecture] = &[
     &LLAMA,
     // Llama with a sliding window. The configs of its first release may omit the window.

@@ -103,7 +103,7 @@ impl std::fmt::Debug for Tokenizer {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "a function of the C library")]
 fn return_free_memory() {
-    // SAFETY: it touches no memory in use and takes its own locks, so any thread may call it at any time.
+    // SAFETY: `malloc_trim` touches no memory in use and takes its own locks, so any thread may call it at any time.
     unsafe { libc::malloc_trim(0) };
 }
 

@@ -1,7 +1,7 @@
 //! Reads tables from `tokenizer.json`, for the two families of BPE that GGUF supports.
 //!
-//! A step before or after the merging is accepted if GGUF can express it, or if it is NFC in a byte-level tokenizer, which
-//! llama.cpp omits. Every other step is refused by name: a GGUF without that step would silently give other ids.
+//! A step before or after the merging is accepted if GGUF can express it. NFC in a byte-level tokenizer is accepted too, although
+//! llama.cpp omits NFC. Every other step is refused by name: a GGUF without that step would silently give other ids.
 
 use std::collections::HashMap;
 use std::path::Path;
