@@ -3,9 +3,10 @@ convert` writes to GGUF. Prints them as JSON:
 
     scripts/python-of transformers scripts/config-fields.py > models/files/tests/config-fields.json
 
-The unit tests of the crate model-files decide for each field whether GGUF carries it. A field is read if the architecture's
-config class declares it, or if code that its causal language model uses mentions it: the model's classes, and the functions
-and base classes that they name, in the library's other modules too. The library is not imported: only its source is parsed.
+The unit tests of the crate model-files decide for each field whether GGUF carries it. A field counts as read if the
+architecture's config class declares it, or if the code of its causal language model mentions it. This code is the model's
+classes, and the functions and base classes that they name, also in other modules of the library. The library's source is
+parsed, never imported.
 """
 
 import ast

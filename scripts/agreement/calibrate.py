@@ -69,7 +69,7 @@ class Calibration:
         self.orchestrate = Orchestrate(programs / "orchestrate")
         self.candle = Engine([programs / "candle-engine"], folder / "candle.log")
         self.verifier = Engine([programs / "pytorch-baseline"], folder / "verifier.log")
-        # This one computes rows, while `verifier` keeps the correct model loaded, for the expected values and the gaps.
+        # `second_verifier` computes rows. `verifier` keeps the correct model loaded, for the expected values and the gaps.
         self.second_verifier = Engine([programs / "pytorch-baseline"], folder / "second-verifier.log")
         self.json = open(arguments.json, "a", encoding="utf-8") if arguments.json else None
 

@@ -4,8 +4,9 @@ output is accepted, come from these results.
 It first prints the cost of each dtype on a model: the difference of the verifier in that dtype, or in f32 on weights rounded to
 that format, from itself in f32. It then prints a row for each correct engine. The row has the root mean square of the differences
 of log-probabilities, over the held-out text and over its worst stretch, and both divided by the cost of the reported dtypes.
-Then it has how many generated tokens are not the verifier's, of all. In one output, a pair of an engine's and a verifier's token
-counts once, with its largest gap. The last column has the sum of these gaps, divided by the nats that the costs explain."""
+The next columns count the generated tokens that differ from the verifier's, and have the largest gap. Within one output, equal
+pairs of differing tokens count once, with their largest gap. The last column has the sum of these gaps, divided by the nats
+that the costs explain."""
 
 import argparse
 import math

@@ -60,7 +60,7 @@ def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) 
 
 
 def windows(ids: np.ndarray, length: int) -> list:
-    """The text in pieces of `length` tokens, of which the first is a BOS; an incomplete last piece is dropped."""
+    """The text in pieces of `length` tokens that begin with a BOS; an incomplete last piece is dropped."""
     step = length - 1
     return [np.concatenate([[BOS], ids[start:start + step]]) for start in range(0, len(ids) - step + 1, step)]
 
