@@ -345,7 +345,7 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngi
         let hint =
             "name an engine without `:PRESET`, or use `--all`; `orchestrate engines` lists the presets";
         return Err(Usage(format!(
-            "--presets: no engine that has presets is named without one\nhint: {hint}"
+            "--presets needs an engine with presets, named without `:PRESET`\nhint: {hint}"
         ))
         .into());
     }
