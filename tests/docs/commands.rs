@@ -8,9 +8,9 @@
 //! - one of `PARSED_ONLY`: they never run; the shell and the program itself parse them;
 //! - `exit=3`, `exit=0|3`: the expected exit codes; without this tag 0.
 //!
-//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME` or `toml file=NAME`: a file that is written into the folder where the page's
-//! commands run. The commands of a workflow (`yaml`) are parsed. `text output` is a part of the output of the last block of
-//! commands: `...` stands for any text, and a number for any number.
+//! Other blocks are `text`, `json` and `yaml`, and `python file=NAME` or `toml file=NAME`: a file that is written into the
+//! folder where the page's commands run. The commands of a workflow (`yaml`) are parsed. `text output` is a part of the
+//! output of the last block of commands: `...` stands for any text, and a number for any number.
 
 use crate::page::{self, Block, Page};
 use crate::sessions::{IS_FULL, Session};

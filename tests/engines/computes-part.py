@@ -18,7 +18,7 @@ KINDS = {
 
 
 def repeats_an_id(ids):
-    """Whether one id is repeated behind the middle. Text has no such place."""
+    """Whether one id is repeated after the middle. Text has no such repetition."""
     middle = len(ids) * 9 // 16
     return len(ids) >= 32 and len(set(ids[middle : middle + 3])) == 1
 

@@ -105,7 +105,7 @@ fn crates_of_engines_are_compiled_with_the_full_optimisation() {
         for name in &less_optimised {
             assert!(
                 !tree.contains(name),
-                "`{engine}` uses `{name}`, or is it: remove its `opt-level` from `profile.release` in Cargo.toml"
+                "`{engine}` is or uses `{name}`: remove its `opt-level` from `profile.release` in Cargo.toml"
             );
         }
     }

@@ -96,7 +96,7 @@ fn without_warm_up_no_request_is_discarded_before_the_first_sample() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
-    // Only before a short request is another one discarded. Before the first sample, the duration of requests is unknown.
+    // A request is discarded only before a short one. Before the first sample, the duration of requests is unknown.
     let kinds_and_rounds: Vec<_> =
         steps(&record).iter().filter(|it| it.kind != "warmup").map(|it| (it.kind, it.round)).collect();
     assert_eq!(kinds_and_rounds[..2], [("measured", 0), ("measured", 0)], "{kinds_and_rounds:?}");

@@ -112,7 +112,7 @@ fn a_prompt_that_the_context_does_not_hold_becomes_the_longest_that_fits_and_its
     assert_eq!(labels(&run), lengths);
     let last = *run.record.samples_of("one").last().unwrap();
     assert_eq!(last["iteration"]["sequences"][0]["prompt_tokens"], 2047);
-    // Lengths of the user become one too.
+    // Two lengths that are too long become one row.
     let options = ["-s", "ttft", "--prompt-tokens", "3000,100,4000", "--new-tokens", "9"];
     let run = run_selected(&[("one", "")], Verifier::None, &[&options[..], SHORT].concat());
     assert_eq!(labels(&run), ["ttft 2039 full context", "ttft 100"]);

@@ -62,7 +62,7 @@ fn cost<'r>(run: &'r Run, dtype: &str) -> &'r Value {
 #[test]
 fn the_verifier_measures_the_costs_of_dtypes_once_for_a_model() {
     let scratch = with_verifier(MODEL);
-    let first = run(&scratch, MODEL, "bf16", &[("honest", "")]);
+    let first = run(&scratch, MODEL, "bf16", &[("right", "")]);
     first.outcome.assert_stderr(&[MEASURING]);
     for (dtype, deviation) in [("bf16", 0.004), ("f16", 0.001), ("q8_0", 0.02), ("q4_0", 0.074)] {
         let cost = cost(&first, dtype);
@@ -76,7 +76,7 @@ fn the_verifier_measures_the_costs_of_dtypes_once_for_a_model() {
     assert!(gaps.len() >= 16 && gaps.iter().all(|gap| (0.0..=0.2).contains(gap)), "{gaps:?}");
     let stored = std::fs::read_dir(scratch.join("home/dtype-costs")).unwrap().count();
     assert_eq!(stored, 1);
-    let second = run(&scratch, MODEL, "bf16", &[("honest", "")]);
+    let second = run(&scratch, MODEL, "bf16", &[("right", "")]);
     assert!(!second.outcome.stderr.contains(MEASURING), "{}", second.outcome.stderr);
     assert_eq!(second.record.only("dtype_costs")["costs"], first.record.only("dtype_costs")["costs"]);
 }
@@ -84,8 +84,8 @@ fn the_verifier_measures_the_costs_of_dtypes_once_for_a_model() {
 #[test]
 fn an_engine_that_computes_in_4_bits_and_reports_bf16_is_wrong() {
     let scratch = with_verifier(MODEL);
-    let run = run(&scratch, MODEL, "bf16", &[("honest", ""), ("four", "--computes-in q4_0")]);
-    assert_eq!((run.status("four"), run.status("honest")), ("wrong", "agrees"), "{}", run.report["outputs"]);
+    let run = run(&scratch, MODEL, "bf16", &[("right", ""), ("four", "--computes-in q4_0")]);
+    assert_eq!((run.status("four"), run.status("right")), ("wrong", "agrees"), "{}", run.report["outputs"]);
     let reasons = run.status_reasons("four");
     assert!(reasons[0].contains("the bound for 16 bits is 0.020: bf16 costs 0.00"), "{reasons:?}");
     assert!(reasons[0].ends_with("nats on this model"), "{reasons:?}");
@@ -94,10 +94,10 @@ fn an_engine_that_computes_in_4_bits_and_reports_bf16_is_wrong() {
 #[test]
 fn an_engine_that_scores_in_f16_and_generates_in_8_bits_is_wrong() {
     let scratch = with_verifier(MODEL);
-    let run = run(&scratch, MODEL, "f16", &[("honest", ""), ("relay", "--generates-in q8_0")]);
-    assert_eq!(run.logprobs("relay"), run.logprobs("honest"));
-    assert_eq!((run.status("relay"), run.status("honest")), ("wrong", "agrees"), "{}", run.report["outputs"]);
-    let reasons = run.status_reasons("relay");
+    let run = run(&scratch, MODEL, "f16", &[("right", ""), ("eight", "--generates-in q8_0")]);
+    assert_eq!(run.logprobs("eight"), run.logprobs("right"));
+    assert_eq!((run.status("eight"), run.status("right")), ("wrong", "agrees"), "{}", run.report["outputs"]);
+    let reasons = run.status_reasons("eight");
     assert!(reasons[0].contains("generated tokens are not those of the verifier"), "{reasons:?}");
     assert!(reasons[0].contains("nats less likely; the bound for f16 on this model is"), "{reasons:?}");
 }
@@ -107,15 +107,10 @@ fn an_engine_that_scores_in_f16_and_generates_in_8_bits_is_wrong() {
 #[test]
 fn an_engine_that_generates_in_8_bits_is_not_found_if_the_reported_bf16_costs_as_much() {
     let scratch = with_verifier(MODEL_OF_EQUAL_COSTS);
-    let engines = [("honest", ""), ("relay", "--generates-in q8_0")];
+    let engines = [("right", ""), ("eight", "--generates-in q8_0")];
     let run = run(&scratch, MODEL_OF_EQUAL_COSTS, "bf16", &engines);
-    assert_eq!(
-        (run.status("relay"), run.status("honest")),
-        ("agrees", "agrees"),
-        "{}",
-        run.report["outputs"]
-    );
-    let losses = ["relay", "honest"].map(|engine| {
+    assert_eq!((run.status("eight"), run.status("right")), ("agrees", "agrees"), "{}", run.report["outputs"]);
+    let losses = ["eight", "right"].map(|engine| {
         let outputs = run.report["outputs"].as_array().unwrap();
         let output = outputs.iter().find(|it| it["engine"] == engine).unwrap();
         let loss = |field: &str| output["token_loss"][field].as_f64().unwrap();

@@ -29,7 +29,7 @@ fn each_precision_is_compared_with_the_widest_one_of_its_engine() {
         (drift("one bf16") - 0.01).abs() < 0.002 && (drift("one q8_0") - 0.03).abs() < 0.006,
         "{impacts:?}"
     );
-    // The gain is beside the loss, and the widest precision has none.
+    // The widest precision has no gain.
     let gain = |engine: &str, name: &str| &of(engine)[name];
     for (name, metric) in [("decode_rate", "decode_rate"), ("memory", "peak_memory")] {
         let pair = gain("one q8_0", name);

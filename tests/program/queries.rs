@@ -68,7 +68,7 @@ fn engines_are_compared_by_their_queries_and_never_by_the_null_engine() {
 }
 
 #[test]
-fn beside_other_scenarios_the_query_is_not_what_the_screen_is_about() {
+fn beside_other_scenarios_the_screen_has_no_ratio_of_queries() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("one", "")).arg("-e").arg(scratch.engine("other", ""));

@@ -62,7 +62,7 @@ fn a_command_below_a_table_runs_as_it_is_although_the_program_is_not_on_path() {
     let mut shell = scratch.command("sh");
     let full = finish(shell.args(["-c", pasted]).current_dir(&scratch.path)).exits_with(0);
     assert_eq!(full.stdout, report(&["--full"]).stdout);
-    // A page for others is the same wherever it is made.
+    // The other formats do not depend on the program's path.
     for format in ["markdown", "csv", "json", "svg"] {
         let page = report(&["--format", format]).stdout;
         let mut installed = scratch.orchestrate_without_checkout();

@@ -1,4 +1,4 @@
-//! Values of the command line that engines cannot meet. If no engine accepts a value, it is refused before anything is built or
+//! Values on the command line that engines do not accept. If no engine accepts a value, it is refused before anything is built or
 //! loaded, and a dry run has the same error. Only a program without a manifest is started, to ask for its values. If some
 //! engines accept a value, the others are rows with the reason.
 

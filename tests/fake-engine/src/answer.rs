@@ -249,8 +249,8 @@ fn state_after(script: &Script, salt: u64, ids: &[u64]) -> u64 {
     ids.iter().enumerate().fold(mix(salt), |state, (index, &id)| next_state(script, state, index, id))
 }
 
-/// The state on which the next id depends, from the state after all of these ids. On text, a model with `looks_back` uses only the
-/// last ids.
+/// The state on which the next id depends. `state` is the state after all of these ids. On text, a model with `looks_back` uses
+/// only the last ids.
 fn seen(script: &Script, state: u64, ids: &[u64]) -> u64 {
     match script.count("looks_back") as usize {
         0 => state,
@@ -259,7 +259,7 @@ fn seen(script: &Script, state: u64, ids: &[u64]) -> u64 {
     }
 }
 
-/// Whether one id is repeated behind the middle of these ids. Text has no such place.
+/// Whether one id is repeated after the middle of these ids. Text has no such repetition.
 pub fn repeats_an_id(ids: &[u64]) -> bool {
     let middle = ids.len() * 9 / 16;
     ids.len() >= 32 && ids[middle..middle + 3].iter().all(|id| *id == ids[middle])
