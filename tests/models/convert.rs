@@ -358,21 +358,21 @@ fn an_output_matrix_other_than_the_tied_embedding_is_refused() {
 }
 
 #[test]
-fn all_ids_that_end_a_text_survive_a_conversion_whatever_the_tokenizer_says() {
+fn all_eos_ids_survive_a_conversion_also_if_the_tokenizer_has_another() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-llama", "bf16", "model");
-    let ends = |path: &Path| ModelFolder::open(path).unwrap().config.eos_ids;
+    let eos_ids_of = |path: &Path| ModelFolder::open(path).unwrap().config.eos_ids;
     // The tokenizer's own EOS is 2.
     for (case, ids) in [[7, 2, 9], [2, 7, 9], [9, 8, 7]].into_iter().enumerate() {
         std::fs::write(model.join("generation_config.json"), json!({ "eos_token_id": ids }).to_string())
             .unwrap();
-        assert_eq!(ends(&convert(&scratch, &model, "gguf", None, &format!("{case}.gguf"))), ids);
+        assert_eq!(eos_ids_of(&convert(&scratch, &model, "gguf", None, &format!("{case}.gguf"))), ids);
     }
     // Without a tokenizer too.
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::remove_file(model.join(name)).unwrap();
     }
-    assert_eq!(ends(&convert(&scratch, &model, "gguf", None, "plain.gguf")), [9, 8, 7]);
+    assert_eq!(eos_ids_of(&convert(&scratch, &model, "gguf", None, "plain.gguf")), [9, 8, 7]);
 }
 
 #[test]

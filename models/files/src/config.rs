@@ -37,7 +37,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `config.json`, and `generation_config.json` for the ids that begin and end a text. `detect` finds the
+    /// Reads `config.json`, and `generation_config.json` for the BOS id and the EOS ids. `detect` finds the
     /// architecture and the source of that fact. The source is also returned.
     pub(crate) fn open(
         folder: &Path,
@@ -311,7 +311,7 @@ const EOS: &str = "eos_token_id";
 /// The source of an id, for messages. This file takes precedence over config.json.
 const IN_GENERATION_CONFIG: &str = "`generation_config.json` in the same folder";
 
-/// The id that begins a text, and all ids that end one.
+/// The BOS id, and all EOS ids.
 type Ids = (Option<u32>, Vec<u32>);
 
 fn ids_of_json(fields: &Map<String, Value>, generation: &Value) -> Result<Ids> {

@@ -321,7 +321,7 @@ fn other_names_of_the_same_activation_are_accepted() {
 }
 
 #[test]
-fn more_ids_that_end_a_text_than_gguf_has_keys_for_are_refused() {
+fn more_eos_ids_than_gguf_has_keys_for_are_refused() {
     assert_eq!(error_of("llama", &json!({"eos_token_id": [2, 7, 8]})), None);
     let error = error_of("llama", &json!({"eos_token_id": [2, 7, 8, 9]})).unwrap();
     assert_eq!(error, "`eos_token_id` has 4 ids, and GGUF can express 3");

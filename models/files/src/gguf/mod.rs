@@ -16,7 +16,7 @@ use crate::{Dtype, Format, Tensor};
 pub(crate) const BOS_KEY: &str = "tokenizer.ggml.bos_token_id";
 pub(crate) const EOS_KEY: &str = "tokenizer.ggml.eos_token_id";
 
-/// The keys of other ids that end a text, as in llama.cpp: the ends of a turn and of a message.
+/// The keys of further EOS ids, as in llama.cpp: the ends of a turn and of a message.
 pub(crate) const OTHER_EOS_KEYS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
 /// The content of a file before the weights.

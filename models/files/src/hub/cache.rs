@@ -1,6 +1,6 @@
-//! The cache that is shared by all programs that use the hub. The folder of a repository holds `blobs/` (the bytes of each
-//! file, named by their hash), `refs/` (for each branch or tag a file with its commit) and `snapshots/` (for each commit a
-//! folder of links to blobs, which is the model folder).
+//! The cache that is shared by all programs that use the hub. The folder of a repository has three folders. `blobs/` has the
+//! bytes of each file, named by their hash. `refs/` has a file with a commit for each branch or tag. `snapshots/` has a model
+//! folder for each commit, made of links to blobs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
