@@ -1,6 +1,6 @@
 //! Tests of the pages for people: every command runs or is parsed, every link leads to something, every quoted message exists.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[path = "../support/mod.rs"]
 mod support;

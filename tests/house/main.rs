@@ -1,6 +1,6 @@
 //! Tests of the rules about the source tree that no compiler checks.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,7 +1,7 @@
 //! Tests of blocks, false claims, limits, other processes and the machine's facts. They are a separate binary, because cargo
 //! runs one test binary at a time: the computations of `tests/models` would disturb these tests.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[path = "../support/mod.rs"]
 mod support;

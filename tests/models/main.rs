@@ -1,6 +1,6 @@
 //! Tests of `orchestrate model`, which makes, converts and pulls models, and of runs with models.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[path = "../support/mod.rs"]
 mod support;

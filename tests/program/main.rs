@@ -1,7 +1,7 @@
 //! Tests of the program as its users see it: commands, runs, messages about failing engines. The tests are one binary,
 //! because linking is slow and each binary links the whole program. Each file has one subject.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[path = "../support/mod.rs"]
 mod support;

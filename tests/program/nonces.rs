@@ -44,7 +44,7 @@ fn fields(run: &Run, field: &str, label: &str) -> Vec<String> {
 }
 
 #[test]
-fn answers_that_an_engine_kept_from_an_earlier_run_fit_no_prompt_of_a_new_run() {
+fn stored_answers_of_an_earlier_run_fit_no_prompt_of_a_new_run() {
     let scratch = Scratch::new();
     let folder = scratch.join("answers");
     std::fs::create_dir(&folder).unwrap();

@@ -76,7 +76,7 @@ fn engines_that_compute_a_part_of_one_kind_of_prompts_are_found() {
 }
 
 #[test]
-fn answers_that_an_engine_kept_by_all_ids_but_the_first_fit_few_prompts_of_a_new_run() {
+fn answers_stored_without_the_first_ids_fit_few_prompts_of_a_new_run() {
     let scratch = Scratch::new();
     let folder = scratch.join("answers");
     std::fs::create_dir(&folder).unwrap();

@@ -107,7 +107,7 @@ fn a_text_that_is_no_kind_and_no_file_of_prompts_is_refused() {
 }
 
 #[test]
-fn texts_with_one_name_or_without_the_length_of_an_option_are_refused() {
+fn texts_with_the_same_name_and_lengths_for_a_file_of_prompts_are_refused() {
     let scratch = Scratch::new();
     for folder in ["a", "b"] {
         std::fs::create_dir(scratch.join(folder)).unwrap();

@@ -99,7 +99,7 @@ fn an_engine_that_cannot_be_paused_is_in_no_group_with_the_null_engine() {
 }
 
 #[test]
-fn a_query_is_no_request_whose_clock_or_tokens_are_checked() {
+fn the_clock_and_the_tokens_of_a_query_are_not_checked() {
     let options = ["--blocks", "2", "--iterations", "20", "--warmup", "0", "--json", "-", "-s", "queries"];
     let run = run_selected(&[("one", ""), ("other", "")], Verifier::Engine(""), &options);
     assert_eq!(run.report["contradictions"], Value::Array(Vec::new()), "{}", run.report);
@@ -168,7 +168,7 @@ fn a_run_without_queries_starts_no_null_engine_in_its_blocks() {
 }
 
 #[test]
-fn options_of_axes_leave_a_query_as_it_is() {
+fn options_of_axes_do_not_change_a_query() {
     let options =
         ["-s", "queries,ttft", "--prompt-tokens", "16,24", "--blocks", "1", "--warmup", "0", "--json", "-"];
     let run = run_selected(&[("one", "")], Verifier::None, &options);

@@ -111,7 +111,7 @@ fn drafts_are_compared_between_engines_and_not_with_the_rows_without_drafts() {
 }
 
 #[test]
-fn the_screen_is_about_drafts_on_repeated_text_and_shows_the_share_of_accepted_ones() {
+fn the_screen_has_drafts_on_repeated_text_and_the_share_of_accepted_ones() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("one", TIMES)).arg("-e").arg(scratch.engine("other", TIMES));

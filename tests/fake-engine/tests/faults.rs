@@ -1,6 +1,6 @@
 //! Tests that faults have the effects of their names. Tests of the engine without faults are in `healthy.rs`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Tests that the engine without faults follows the protocol and its settings. Tests of faults are in `faults.rs`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Tests that planted effects change the reported times by the formula of their setting, and that these times are true.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod support;
 

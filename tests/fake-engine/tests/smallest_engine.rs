@@ -1,6 +1,6 @@
 //! Tests that `tests/smallest-engine.py`, the example in `protocol/README.md`, follows the protocol.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod support;
 
