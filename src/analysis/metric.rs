@@ -14,7 +14,7 @@ mod unit;
 
 use std::collections::BTreeSet;
 
-use protocol::{Iteration, Sequence, Stamp};
+use protocol::{Iteration, Phase, Sequence, Stamp};
 
 pub use crate::plan::MetricId;
 use crate::plan::scenario::Kind;
@@ -46,6 +46,19 @@ pub const METRICS: &[Metric] = &[
         about: "time from the start of the process to its `loaded` answer, imports included, on the orchestrator's clock. \
                 One number for each launch.",
         of: |observed| observed.launch.loaded_ns.map(|ns| ns as f64).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("load_rate"),
+        title: "read weights",
+        unit: Unit::BytesPerSecond,
+        better: Better::Higher,
+        wording: Wording::Speed("reads its weights"),
+        per: Per::Launch,
+        shown: Shown::Beside(MetricId::COLD_START),
+        about: "bytes of the weights in memory, divided by the time of the load phases about weights, as the engine reports \
+                both. The files are usually in the page cache, so this is seldom the rate of the disk. Only in the scenario \
+                `load`. Absent if the engine reports no such phase.",
+        of: |observed| load_rate(observed).into_iter().collect(),
     },
     Metric {
         id: MetricId::COLD_START,
@@ -99,7 +112,7 @@ pub const METRICS: &[Metric] = &[
         better: Better::Lower,
         wording: Wording::Speed("answers when it is warm"),
         per: Per::Sample,
-        shown: Shown::Estimate,
+        shown: Shown::Beside(MetricId::FIRST_RUN),
         about: "time from a request to its whole answer when the engine is warm, on the orchestrator's clock. Only in the \
                 scenario `cold-start`, beside the first run.",
         of: |observed| warm_run(observed).into_iter().collect(),
@@ -111,7 +124,7 @@ pub const METRICS: &[Metric] = &[
         better: Better::Lower,
         wording: Wording::Amount("time that a warm-up saves"),
         per: Per::Sample,
-        shown: Shown::Estimate,
+        shown: Shown::Beside(MetricId::FIRST_RUN),
         about: "the share of the first run's time that a warm engine saves: 1 - warm run / first run. Only in the scenario \
                 `cold-start`.",
         of: warm_up_gain,
@@ -448,7 +461,7 @@ pub enum Shown {
     AsHeadline,
     /// The column for shares of the machine's limits, if the metric with this id is the headline.
     OfLimit(MetricId),
-    /// The estimate, but only beside the headline with this id. Engines are not compared by it.
+    /// The estimate, but only beside the headline with this id. Engines are not ranked by it.
     Beside(MetricId),
 }
 
@@ -546,6 +559,14 @@ fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
 fn warm_run(observed: &Observation) -> Option<f64> {
     let is_warm = observed.cold.is_some_and(|cold| !std::ptr::eq(cold, observed.sample));
     total_of(observed.sample, observed.mode).first().copied().filter(|_| is_warm)
+}
+
+/// The bytes of the weights per second of the phases that read or convert them.
+fn load_rate(observed: &Observation) -> Option<f64> {
+    let loaded = observed.launch.loaded.as_ref().filter(|_| observed.kind == Kind::Launch)?;
+    let is_about_weights = |phase: &&Phase| phase.name.to_ascii_lowercase().contains("weight");
+    let ns: u64 = loaded.phases.iter().filter(is_about_weights).map(|phase| phase.ns).sum();
+    Some(loaded.facts.weights_bytes? as f64 * 1e9 / ns as f64).filter(|_| ns > 0)
 }
 
 fn warm_up_gain(observed: &Observation) -> Vec<f64> {

@@ -106,8 +106,14 @@ impl ViewArgs {
     /// Refuses a name that no column can have. The report itself refuses a workload that the run does not have.
     fn check_sort(&self, own: &[&str]) -> Result<(), Usage> {
         let Some(name) = &self.sort else { return Ok(()) };
+        if self.full {
+            let message = "--sort: it orders the one screen, and the full report has the order of the plan";
+            return Err(Usage(format!("{message}\nhint: leave out --full")));
+        }
         let scenarios = SCENARIOS.iter().map(|scenario| scenario.name).chain(own.iter().copied());
-        let words: Vec<&str> = scenarios.chain([report::BY_ENGINE]).collect();
+        // A record has the scenario of each of its cases.
+        let words: BTreeSet<&str> = scenarios.chain([report::BY_ENGINE]).collect();
+        let words: Vec<&str> = words.into_iter().collect();
         let of_scenario = name.split(' ').next().is_some_and(|word| words.contains(&word));
         let name_and_space = format!("{} ", name.to_lowercase());
         let is_title =

@@ -87,7 +87,11 @@ impl CoreLock {
                     ));
                 }
                 OtherRuns::Ignore => {
-                    let warning = format!("machine: {problem}; measure again when it has ended");
+                    // The description of the other run is too long for a warning.
+                    let pid = holder.pid;
+                    let warning = format!(
+                        "machine: another run uses the same cores (process {pid}); measure again when it has ended"
+                    );
                     return locked.hold(run, &own, CoreLockState::Shared, Some(warning));
                 }
                 OtherRuns::Wait => {

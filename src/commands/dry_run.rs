@@ -216,7 +216,7 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
     }
     if !expected.unknown.is_empty() {
         lines.push(format!(
-            "no estimate for engines that were not measured here before: {}",
+            "no estimate without an earlier record in the folder of records: {}",
             expected.unknown.join(", ")
         ));
     }
@@ -471,7 +471,7 @@ mod tests {
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let shown = unbroken(&describe(&plan, &history));
         assert!(
-            shown.contains("no estimate for engines that were not measured here before: reed"),
+            shown.contains("no estimate without an earlier record in the folder of records: reed"),
             "{shown}"
         );
         assert!(shown.contains("without configurations of unknown time"), "{shown}");

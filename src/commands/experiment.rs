@@ -75,8 +75,9 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
     values::check_threads(&arguments.threads, cpu::all_threads())?;
     let results = results_dir(arguments.results.as_deref());
     if !arguments.extent.dry_run {
-        check_destinations(&results, arguments.json.as_deref())?;
+        record::check_writable(&results)?;
     }
+    check_json_file(arguments.json.as_deref())?;
     let id = record::new_id();
     let settings = settings(arguments);
     let mut load_values = |path: &Path| run::ask_load_values(path, &id, &settings);
@@ -220,8 +221,7 @@ async fn run_until_interrupted(
 }
 
 /// Refuses a run that could not be saved, before anything is built.
-fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
-    record::check_writable(results)?;
+fn check_json_file(json: Option<&Path>) -> Result<()> {
     let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
     let folder = json.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let problem = format!(

@@ -9,7 +9,7 @@ use super::output;
 use super::records::no_record;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
-use crate::record::{self, results_dir};
+use crate::record::{self, RunRecord, results_dir};
 use crate::report::explain::{Detail, explain as explanation, explain_term};
 use crate::report::{FORMATS, Format};
 use crate::shell::{Usage, pasteable};
@@ -41,6 +41,16 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
         return Ok(DONE);
     };
     let record = record::read(&path)?;
+    let names_a_part = |record: &RunRecord| explanation(record, names, Detail::Brief).is_ok();
+    let (path, record) =
+        match record::newest_in(&results)?.filter(|newest| named_record.is_none() && *newest != path) {
+            // An engine that failed at its start has only a record without a measurement.
+            Some(newest) if !names_a_part(&record) => match record::read(&newest) {
+                Ok(failed) if names_a_part(&failed) => (newest, failed),
+                _ => (path, record),
+            },
+            _ => (path, record),
+        };
     // The commands in hints get the record as their last argument, unless it is the latest one of the usual folder.
     let is_latest_of_usual_folder = named_record.is_none() && arguments.results.is_none();
     let argument = match is_latest_of_usual_folder {

@@ -77,7 +77,7 @@ commands! { matches:
     /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),
     /// Make a report of the latest run record, or of another one; `--list` lists the records
-    Report(arguments: records::ReportArgs) => records::report(&arguments),
+    Report(arguments: records::ReportArgs) => records::report(arguments),
     /// Explain the verdicts, the output status and the warnings of an engine or a case
     Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
     /// Measure the engines that are set up, and recommend the one with the lowest latency

@@ -29,7 +29,7 @@ pub struct ReportArgs {
     pub view: ViewArgs,
 }
 
-pub fn report(arguments: &ReportArgs) -> Result<u8> {
+pub fn report(mut arguments: ReportArgs) -> Result<u8> {
     arguments.view.check_format()?;
     let results = results_dir(arguments.results.as_deref());
     if arguments.list {
@@ -41,7 +41,9 @@ pub fn report(arguments: &ReportArgs) -> Result<u8> {
     let record = record::read(&path);
     let cases = record.iter().flat_map(|record| &record.header.plan.cases);
     arguments.view.check(&cases.map(|case| case.workload.scenario.as_str()).collect::<Vec<_>>())?;
-    let report = Report::of(&record?);
+    let record = record?;
+    arguments.view.add_tables(&record.header.plan.tables());
+    let report = Report::of(&record);
     let saved = output::short_path(&path);
     let content = ReportContent { saved: Some(&saved), ..output::with_view(&report, &arguments.view) };
     output::show(&content, arguments.view.format)?;

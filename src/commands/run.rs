@@ -23,7 +23,8 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
     let base = ComparisonBase::open(&arguments.baseline)?;
     let registry = Registry::open()?;
     let scenarios = selection::scenarios(&registry, &arguments.scenarios, &arguments.file.scenarios)?;
-    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios, &scenarios, &arguments.axes));
+    let shapes: Vec<_> = scenarios.iter().map(|it| it.shapes(&arguments.axes)).collect();
+    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios, &scenarios, &shapes));
     let arguments = &arguments;
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::axes::{AxisValues, Point, Shape};
-use super::scenario::{self, Kind, SCENARIOS, SUITES, Scenario, Suite};
+use super::scenario::{self, Kind, SCENARIOS, SUITES, Scenario, Suite, SuiteTable};
 use super::texts::{OwnText, Text, TextKind};
 use super::{Case, Configuration, Mode, Plan, Prompt, Role, Selection, Workload, engine_name, rows};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
@@ -95,6 +95,25 @@ impl Plan {
         words.extend((self.seed != 0).then(|| format!("--seed {}", self.seed)));
         words.push(format!("--nonce {nonce}"));
         is_printed.then(|| words.join(" "))
+    }
+
+    /// The tables that the run added to its report without an option.
+    pub fn tables(&self) -> Vec<SuiteTable> {
+        let workloads = || self.cases.iter().map(|case| &case.workload);
+        let scenarios: Vec<Scenario> = SCENARIOS
+            .iter()
+            .filter(|it| workloads().any(|workload| workload.scenario == it.name))
+            .copied()
+            .collect();
+        let names: Vec<String> = match suite_of(workloads()) {
+            Some(suite) => vec![suite.name.into()],
+            None => scenarios.iter().map(|it| it.name.into()).collect(),
+        };
+        let shapes_of =
+            |name: &String| workloads().filter(|it| it.scenario == *name).map(|it| it.shape).collect();
+        let shapes: Vec<Vec<Shape>> =
+            distinct(workloads().map(|it| it.scenario.clone())).iter().map(shapes_of).collect();
+        scenario::tables_of(&names, &scenarios, &shapes)
     }
 
     /// The reference, if it is one of these rows and not the default reference of these rows.

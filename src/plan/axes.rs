@@ -127,6 +127,14 @@ macro_rules! axes {
                 values.distinct()
             }
 
+            /// The options whose values none of these scenarios uses. A scenario may use only the first value.
+            pub fn unused(&self, used: &[Axes]) -> Vec<String> {
+                let is_used = [$((stringify!($axis), self.$axis.is_empty()
+                    || used.iter().any(|it| it.$axis.first() == self.$axis.first())),)+];
+                let unused = is_used.into_iter().filter(|(_, is_used)| !is_used);
+                unused.map(|(axis, _)| format!("--{}", axis.replace('_', "-"))).collect()
+            }
+
             pub fn axes(&self) -> Axes<'_> {
                 Axes { $($axis: &self.$axis,)+ }
             }

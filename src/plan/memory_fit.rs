@@ -1,7 +1,10 @@
 //! Whether a configuration fits into the memory of its device: its weights and the keys and values of its longest request.
 
+use std::collections::BTreeSet;
+
 use super::dtype::{bits, width};
 use super::{Configuration, Model, Plan, Prompt, Role, VERIFIER_DTYPE, engine_name, name_in_dtype};
+use crate::engines::manifest::{QUANTIZE_OPTION, options_beside_precision};
 use crate::machine::Machine;
 use crate::shell::{Unavailable, megabytes};
 
@@ -26,14 +29,13 @@ impl Plan {
     }
 
     /// Takes another reference if a row with this name is unavailable: the widest precision of the same engine whose rows are
-    /// available on every model. Of equal widths, the first counts. Without one, the reference stays.
+    /// available on every model, and differ from that row only in the precision. Of equal widths, the first counts. Without one,
+    /// the reference stays. A new reference gets a twin.
     pub fn with_available_reference(mut self) -> Self {
         let rows = || self.row_indices().map(|index| &self.configurations[index]);
         let is_available =
             |name: &str| rows().filter(|row| row.is_named(name)).all(|row| row.unavailable.is_none());
-        let Some(engine) = rows().find(|row| row.is_named(&self.reference)).map(|row| &row.engine) else {
-            return self;
-        };
+        let Some(reference) = rows().find(|row| row.is_named(&self.reference)) else { return self };
         if is_available(&self.reference) {
             return self;
         }
@@ -41,10 +43,19 @@ impl Plan {
             let engine = engine_name(&row.engine, row.preset.as_deref());
             row.dtype.as_ref().map_or_else(|| engine.clone(), |dtype| name_in_dtype(&engine, dtype))
         };
+        let options = |row: &Configuration| options_beside_precision(&row.options);
+        let is_comparable =
+            |row: &&Configuration| row.engine == reference.engine && options(row) == options(reference);
         let others: Vec<&Configuration> =
-            rows().filter(|row| row.engine == *engine && is_available(&name(row))).collect();
-        let widest = others.into_iter().rev().max_by_key(|row| width(dtype_of(row), None)).map(name);
-        self.reference = widest.unwrap_or(self.reference);
+            rows().filter(is_comparable).filter(|row| is_available(&name(row))).collect();
+        let Some(widest) = others.into_iter().rev().max_by_key(|row| width(dtype_of(row), None)).map(name)
+        else {
+            return self;
+        };
+        self.reference = widest;
+        let references: BTreeSet<usize> =
+            self.row_indices().filter_map(|row| self.reference_of(row)).collect();
+        references.into_iter().for_each(|row| self.add_twin(row));
         self
     }
 
@@ -84,9 +95,11 @@ impl Plan {
     }
 }
 
-/// The dtype of the weights in memory: f32 for the verifier, else as requested, else as in the model's files.
+/// The dtype of the weights in memory: f32 for the verifier, else as requested, else as in the model's files. An option that
+/// quantizes the weights hides it.
 fn dtype_of(configuration: &Configuration) -> Option<&str> {
     match configuration.role {
+        _ if configuration.options.contains_key(QUANTIZE_OPTION) => None,
         Some(Role::Verifier) => Some(VERIFIER_DTYPE),
         // It loads no weights.
         Some(Role::NullEngine) => None,
@@ -116,7 +129,7 @@ fn memory_of(configuration: &Configuration, machine: &Machine) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::machine::gpu::{Cuda, Gpu};
-    use crate::plan::Sizes;
+    use crate::plan::{Case, Sizes, Workload};
 
     /// A model of this many parameters in bf16, with an engine in that dtype, one in f32 and one in 4 bits.
     fn plan(parameters: u64) -> Plan {
@@ -164,14 +177,29 @@ mod tests {
                 (row.engine, row.dtype) = ("toy".into(), Some(dtype.into()));
             }
             plan.reference = "toy f32".into();
+            plan.cases = (0..3)
+                .map(|configuration| Case { configuration, workload: Workload::specimen(Prompt::Tokens(8)) })
+                .collect();
             let memory_bytes = Some(gigabytes * 1_000_000_000);
-            plan.mark_too_large(&Machine { memory_bytes, ..Machine::default() })
-                .with_available_reference()
-                .reference
+            let plan = plan.mark_too_large(&Machine { memory_bytes, ..Machine::default() });
+            let plan = plan.with_available_reference();
+            let reference = plan.reference_of(0).unwrap();
+            let is_new = plan.reference != "toy f32";
+            assert_eq!(plan.twin_of(reference).is_some(), is_new, "a new reference has a twin");
+            plan.reference
         };
         let references = [8, 4, 1].map(|gigabytes| of_one_engine(1_000_000_000, gigabytes));
         assert_eq!(references, ["toy f32", "toy bf16", "toy q4_0"]);
         assert_eq!(of_one_engine(8_000_000_000, 1), "toy f32", "nothing fits");
+        // A row that differs in more than the precision, and one whose option hides its precision, are no reference.
+        let mut plan = plan(1_000_000_000);
+        for (row, dtype) in plan.configurations.iter_mut().zip(["bf16", "f32", "q4_0"]) {
+            (row.engine, row.dtype) = ("toy".into(), Some(dtype.into()));
+        }
+        plan.configurations[0].options.insert("pin".into(), false.into());
+        plan.reference = "toy f32".into();
+        let machine = Machine { memory_bytes: Some(3_000_000_000), ..Machine::default() };
+        assert_eq!(plan.mark_too_large(&machine).with_available_reference().reference, "toy q4_0");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use protocol::{Padding, Speculation};
 
-use super::axes::{Axes, AxisValues, Point};
+use super::axes::{Axes, AxisValues, Point, Shape};
 use super::metric_id::MetricId;
 use super::texts::{Text, TextKind};
 use crate::engines::registry::Registry;
@@ -30,6 +30,10 @@ impl Scenario {
     /// of new tokens. A query has no axes.
     pub fn points(&self, set: &AxisValues) -> Vec<Point> {
         self.axes_with(set).points()
+    }
+
+    pub fn shapes(&self, set: &AxisValues) -> Vec<Shape> {
+        self.points(set).into_iter().map(|it| it.shape).collect()
     }
 
     /// The scenario that has all these requests and others, with the same headline.
@@ -397,19 +401,17 @@ impl Suite {
     }
 }
 
-/// The tables of the suites and scenarios with these names, and of the scenarios that the suites select. Requests that differ in a setting need the
-/// table of settings. A scored text needs a table of loss and drift, unless the table of precisions has them. `set`: the values
-/// of the axes that the user set.
-pub fn tables_of(names: &[String], scenarios: &[Scenario], set: &AxisValues) -> Vec<SuiteTable> {
+/// The tables of the suites and scenarios with these names. Requests that differ in a setting need the table of settings. A
+/// scored text needs a table of loss and drift, unless the table of precisions has them. `shapes`: those of each scenario's
+/// requests.
+pub fn tables_of(names: &[String], scenarios: &[Scenario], shapes: &[Vec<Shape>]) -> Vec<SuiteTable> {
     let of_scenarios = scenarios.iter().filter(|it| names.iter().any(|name| name == it.name));
     let of_scenarios = of_scenarios.filter_map(|it| it.table);
     let mut tables: Vec<SuiteTable> = suites_named(names).filter_map(|it| it.table).collect();
     tables.extend(of_scenarios.filter(|it| !tables.contains(it)).collect::<Vec<_>>());
-    let varies_in_setting = |scenario: &Scenario| {
-        let points = scenario.points(set);
-        points.iter().any(|a| points.iter().any(|b| a.shape.only_difference(&b.shape).is_some()))
-    };
-    if scenarios.iter().any(varies_in_setting) {
+    let varies_in_setting =
+        |shapes: &Vec<Shape>| shapes.iter().any(|a| shapes.iter().any(|b| a.only_difference(b).is_some()));
+    if shapes.iter().any(varies_in_setting) {
         tables.push(SuiteTable::Settings);
     }
     let scores_text = scenarios.iter().any(|it| it.kind == Kind::Score);
@@ -516,14 +518,18 @@ mod tests {
     #[test]
     fn every_selection_that_scores_a_text_has_a_table_of_loss_and_drift() {
         let none = AxisValues::default();
-        let tables = |name: &str| tables_of(&[name.into()], &named(name).unwrap(), &none);
+        let tables = |name: &str| {
+            let scenarios = named(name).unwrap();
+            let shapes: Vec<Vec<Shape>> = scenarios.iter().map(|it| it.shapes(&none)).collect();
+            tables_of(&[name.into()], &scenarios, &shapes)
+        };
         assert_eq!(tables("full"), [SuiteTable::Distribution, SuiteTable::Settings, SuiteTable::Quality]);
         assert_eq!(tables("quantization"), [SuiteTable::Precision]);
         assert_eq!((tables("decode"), tables("default")), (vec![SuiteTable::Settings], vec![]));
         assert_eq!(tables("ttft"), [SuiteTable::Distribution]);
         // The scenario of a run file has a name of its own.
         let own = Scenario { name: "mine", ..named("perplexity").unwrap()[0] };
-        assert_eq!(tables_of(&["mine".into()], &[own], &none), [SuiteTable::Quality]);
+        assert_eq!(tables_of(&["mine".into()], &[own], &[]), [SuiteTable::Quality]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::engines::manifest::{DEFAULT_PRESET, Engine};
 use crate::engines::registry::{self, FoundEngine, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
+use crate::plan::axes::Axes;
 use crate::plan::prompts::Prompts;
 use crate::plan::scenario::{self, Kind, SCENARIOS, SUITES, Scenario};
 use crate::plan::{
@@ -108,6 +109,7 @@ pub fn resolve<'a>(
     values::check(&selection)?;
     check_texts(&selection)?;
     check_speculation(&selection)?;
+    check_unused(&selection)?;
     selection.models = models::models(&names.models, sources.model)?;
     if adds_precisions(names, &settings_dtypes) {
         leave_out_known_defaults(&mut engines, &mut selection);
@@ -405,6 +407,25 @@ fn check_speculation(selection: &Selection) -> Result<()> {
     if !selection.axes.speculation.is_empty() && !scenarios.any(drafts) {
         let message = "--speculation: none of the selected scenarios drafts tokens";
         return Err(Usage(format!("{message}\nhint: -s speculative")).into());
+    }
+    Ok(())
+}
+
+/// Refuses an option that no selected scenario uses.
+fn check_unused(selection: &Selection) -> Result<()> {
+    let axes: Vec<Axes> = selection.scenarios.iter().map(|it| it.axes_with(&selection.axes)).collect();
+    if let Some(option) = selection.axes.unused(&axes).first() {
+        let message = format!("{option}: none of the selected scenarios uses it");
+        return Err(Usage(format!("{message}\nhint: `orchestrate scenarios` lists the axes of each")).into());
+    }
+    let has_batches = axes.iter().flat_map(|it| it.batch).any(|&batch| batch > 1);
+    if !selection.axes.padding.is_empty() && !has_batches {
+        let message = "--padding: each request has one sequence, and needs no padding";
+        return Err(Usage(format!("{message}\nhint: --batch 4")).into());
+    }
+    if selection.prompt.as_ref().is_some_and(String::is_empty) {
+        let message = "--prompt: the text is empty, and an engine must refuse it";
+        return Err(Usage(format!("{message}\nhint: -s edge --prompts empty")).into());
     }
     Ok(())
 }

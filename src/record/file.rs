@@ -200,13 +200,22 @@ pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// The folder's latest record with a measurement, or else its latest record. Files that are no record are ignored.
 pub fn latest_in(folder: &Path) -> Result<Option<PathBuf>> {
-    let headers = files_in(folder)?.into_iter().filter_map(|path| Some((header(&path).ok()?, path)));
-    let mut newest_first: Vec<_> = headers.map(|(header, path)| (order_key(&header), path)).collect();
-    newest_first.sort_by(|(a, _), (b, _)| b.cmp(a));
-    let paths: Vec<PathBuf> = newest_first.into_iter().map(|(_, path)| path).collect();
+    let paths = newest_first(folder)?;
     // An unreadable record counts: the command that reads it reports the error.
     let counts = |path: &&PathBuf| read(path).map_or(true, |record| record.measured().next().is_some());
     Ok(paths.iter().find(counts).or(paths.first()).cloned())
+}
+
+/// The folder's latest record, even if it has no measurement.
+pub fn newest_in(folder: &Path) -> Result<Option<PathBuf>> {
+    Ok(newest_first(folder)?.into_iter().next())
+}
+
+fn newest_first(folder: &Path) -> Result<Vec<PathBuf>> {
+    let headers = files_in(folder)?.into_iter().filter_map(|path| Some((header(&path).ok()?, path)));
+    let mut newest_first: Vec<_> = headers.map(|(header, path)| (order_key(&header), path)).collect();
+    newest_first.sort_by(|(a, _), (b, _)| b.cmp(a));
+    Ok(newest_first.into_iter().map(|(_, path)| path).collect())
 }
 
 /// The key by which records are sorted: the start of the run. Two runs of the same second differ in their ids.

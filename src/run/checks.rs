@@ -53,7 +53,7 @@ impl OutputChecks<'_, '_> {
             Some(if registry.root.is_some() {
                 command
             } else {
-                format!("{command} (in a checkout of the source)")
+                format!("{command} # in a checkout of the source")
             })
         });
         let hint = set_up_command.filter(|_| self.plan.verification == Verification::Usual);

@@ -256,6 +256,18 @@ fn a_program_that_cannot_start_is_reported_in_a_few_lines() {
 }
 
 #[test]
+fn a_program_that_answers_in_another_form_is_reported_with_its_words() {
+    let scratch = Scratch::new();
+    let answers = "echo note >&2; while read line; do echo ANSWER 42; done";
+    let engine = scratch.script("answers", answers);
+    let outcome = check(&scratch, &engine, &["--timeout", "1"]).exits_with(4);
+    let shown = without_line_breaks(&outcome.stdout);
+    for part in ["what it wrote on stdout is no JSON object", "ANSWER 42", "note"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
 fn more_than_a_thousand_stray_lines_are_wrong_and_checks_continue() {
     let scratch = Scratch::new();
     let outcome =

@@ -336,7 +336,7 @@ fn a_dry_run_takes_no_times_from_records_of_other_machines() {
     }
     let outcome = dry_run();
     assert!(!outcome.stdout.contains("from earlier runs on this machine"), "{outcome:?}");
-    outcome.assert_stdout(&["no estimate for engines that were not measured here before: wide"]);
+    outcome.assert_stdout(&["no estimate without an earlier record in the folder of records: wide"]);
 }
 
 #[test]

@@ -181,7 +181,10 @@ fn on_a_terminal_one_confirmation_starts_the_set_up_of_all_engines() {
 fn remove_takes_several_engines_and_not_the_option_all() {
     let scratch = tree();
     let outcome = set_up(&scratch, &["able", "deft", "--remove"]).exits_with(0);
-    assert_eq!(outcome.stdout, "nothing was set up for `able`\nnothing was set up for `deft`\n");
+    assert_eq!(
+        outcome.stdout,
+        "`able` has no environment: nothing to remove\n`deft` has no environment: nothing to remove\n"
+    );
     set_up(&scratch, &["--all", "--remove"]).exits_with(2);
 }
 

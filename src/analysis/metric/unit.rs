@@ -9,6 +9,7 @@ pub enum Unit {
     Nanoseconds,
     TokensPerSecond,
     Bytes,
+    BytesPerSecond,
     /// A part of a whole, shown in per cent.
     Share,
     Joules,
@@ -24,6 +25,7 @@ impl Unit {
             Self::Nanoseconds => "ns",
             Self::TokensPerSecond => "tok/s",
             Self::Bytes => "bytes",
+            Self::BytesPerSecond => "bytes/s",
             Self::Share => "share",
             Self::Joules => "J",
             Self::Nats => "nats",
@@ -40,6 +42,7 @@ impl Unit {
         let units = [
             (Self::Nanoseconds, TIMES),
             (Self::Bytes, BYTES),
+            (Self::BytesPerSecond, BYTE_RATES),
             (Self::TokensPerSecond, RATES),
             (Self::Share, SHARES),
             (Self::Joules, JOULES),
@@ -81,6 +84,9 @@ const BYTES: &[Scale] = &[
     Scale { divisor: 1e9, symbol: "GB" },
 ];
 
+const BYTE_RATES: &[Scale] =
+    &[Scale { divisor: 1e6, symbol: "MB/s" }, Scale { divisor: 1e9, symbol: "GB/s" }];
+
 const SHARES: &[Scale] = &[Scale { divisor: 0.01, symbol: "%" }];
 
 const JOULES: &[Scale] = &[
@@ -104,6 +110,7 @@ impl Scale {
         let scales = match unit {
             Unit::Nanoseconds => TIMES,
             Unit::Bytes => BYTES,
+            Unit::BytesPerSecond => BYTE_RATES,
             Unit::TokensPerSecond => RATES,
             Unit::Share => SHARES,
             Unit::Joules => JOULES,

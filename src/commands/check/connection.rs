@@ -69,6 +69,12 @@ impl Connection {
                         Some(pid) => Cause::Stopped { after: deadline, pid }.to_string(),
                         None => format!("{} (`--timeout` sets the limit)", Cause::Timeout(deadline)),
                     };
+                    let Some(stray) = self.first_stray_line.clone().filter(|_| self.received.is_empty())
+                    else {
+                        return self.give_up(fault);
+                    };
+                    self.received = stray;
+                    let fault = format!("{fault}; what it wrote on stdout is no JSON object");
                     return self.give_up(fault);
                 }
             };

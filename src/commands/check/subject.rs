@@ -443,7 +443,8 @@ fn not_started() -> Finding {
 }
 
 fn evidence_of(connection: &Connection) -> Evidence {
-    let mut stderr = if connection.ended { connection.stderr() } else { Vec::new() };
+    let shows_stderr = connection.ended || connection.silent;
+    let mut stderr = if shows_stderr { connection.stderr() } else { Vec::new() };
     stderr.drain(..stderr.len().saturating_sub(3));
     Evidence { sent: connection.sent.clone(), received: connection.received.clone(), stderr }
 }

@@ -14,6 +14,7 @@ use crate::engines::setup::SetUpEvent;
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::run::Event;
 use crate::text;
+use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS};
 
 const BAR_WIDTH: usize = 10;
 
@@ -152,7 +153,10 @@ impl State {
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = match blocks {
                     Some(blocks) => text::plural(*blocks, "block"),
-                    None => "as many blocks as needed".into(),
+                    None => format!(
+                        "{MIN_VERDICT_BLOCKS} to {} blocks",
+                        INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1]
+                    ),
                 };
                 let configurations = text::plural(*configurations, "configuration");
                 add(ShownIn::Block, format!("measuring {configurations} in {blocks}"));
@@ -301,7 +305,8 @@ impl State {
     pub fn done_text(&self, clock: Option<Clock>) -> String {
         let known = clock.and_then(|clock| self.share_and_time_left(clock));
         known.map_or(String::new(), |(share, left)| {
-            format!(" ({:.0} % done, about {} left)", 100.0 * share, rounded_time(left))
+            let about = if left.as_secs_f64().round() < 1.0 { "" } else { "about " };
+            format!(" ({:.0} % done, {about}{} left)", 100.0 * share, rounded_time(left))
         })
     }
 

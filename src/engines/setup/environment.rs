@@ -89,7 +89,7 @@ pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
     let (name, environment) = (&engine.manifest.name, engine.environment_name());
     let removed = remove_folders(environment)?;
     if removed.is_empty() {
-        return Ok(format!("nothing was set up for `{name}`\n"));
+        return Ok(format!("`{name}` has no environment: nothing to remove\n"));
     }
     let mut message: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
     let users = all.iter().filter(|it| it.requirements.is_some() && it.environment_name() == environment);

@@ -139,7 +139,8 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
         return part;
     }
     let reference = row.reference.as_ref().filter(|_| !row.is_reference());
-    if row.is_reference() {
+    let is_alone = |it: &Row| it.case.label != *case || it.engine.label == *label;
+    if row.is_reference() && !context.report.rows.iter().all(is_alone) {
         part.say("It is the reference: the other engines are compared with it.");
     }
     let find = |label: &String| {
@@ -186,7 +187,9 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
 pub fn verdict_in_short(context: &Context, row: &Row) -> String {
     let case = &row.case.label;
     if let Some(why) = &row.failure {
-        return format!("`{case}`: it failed: {}.", why.line().trim_end_matches('.'));
+        // A budget that was too short is no fault of the engine.
+        let what = if why.kind == FailureKind::NoTime { "not measured" } else { "it failed" };
+        return format!("`{case}`: {what}: {}.", why.line().trim_end_matches('.'));
     }
     let value = row.case.headline.and_then(|metric| {
         let estimate = row.summary(metric.id)?.estimate;

@@ -189,6 +189,10 @@ fn value_columns<'a>(overview: &Overview<'a>) -> Vec<ValueColumn<'a>> {
     }
     for workload in launch {
         columns.extend(headline(overview, workload, Keep::Standard(6)));
+        // Beside other workloads, the screen has no room for details of the launch.
+        columns.extend(
+            beside_headline(overview, workload, Keep::Standard(9)).into_iter().filter(|_| warm.is_empty()),
+        );
         columns.push(extra(MetricId::LOAD, Some(workload), Keep::Standard(9), estimate));
     }
     columns.push(extra(MetricId::PEAK_MEMORY, None, Keep::Standard(4), estimate));
@@ -218,14 +222,14 @@ fn headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Option<Va
     })
 }
 
-/// The column of the metric that is shown only beside the headline of the workload.
-fn beside_headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Option<ValueColumn<'a>> {
-    let row = overview.report.rows.iter().find(|row| row.case.label == workload)?;
-    let headline = row.case.headline?.id;
-    let metric = METRICS.iter().find(|metric| metric.shown == Shown::Beside(headline))?;
-    // Engines are not compared by this value, so it may be left out even beside the primary headline.
+/// The columns of the metrics that are shown only beside the headline of the workload.
+fn beside_headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Vec<ValueColumn<'a>> {
+    let row = overview.report.rows.iter().find(|row| row.case.label == workload);
+    let Some(headline) = row.and_then(|row| row.case.headline) else { return Vec::new() };
+    let metrics = METRICS.iter().filter(|metric| metric.shown == Shown::Beside(headline.id));
+    // Engines are not ranked by this value, so it may be left out even beside the primary headline.
     let keep = if keep == Keep::Always { Keep::Standard(2) } else { keep };
-    Some(extra(metric.id, Some(workload), keep, |it| it.estimate))
+    metrics.map(|metric| extra(metric.id, Some(workload), keep, |it| it.estimate)).collect()
 }
 
 fn extra(id: MetricId, workload: Option<&str>, keep: Keep, statistic: Statistic) -> ValueColumn<'_> {

@@ -261,6 +261,11 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         format!("{CONTRADICTED} `{name}` has no rank, because a claim is contradicted (see the warning)")
     }));
     let failed = overview.configurations.iter().filter_map(|it| Some((it, it.failure?)));
+    let printed = failed.clone().filter_map(|(it, failure)| {
+        let line = shorten_at_word(failure.stderr.last()?, MAX_WARNING_WIDTH);
+        Some(format!("stderr of `{}`: {line}", it.engine.label))
+    });
+    notes.extend(printed.take(MAX_FAILURES));
     let hinted = failed.filter_map(|(it, failure)| {
         let first = failure.hint.as_ref()?.lines().next()?;
         Some((first.to_string(), format!("`{}`", it.engine.label)))
