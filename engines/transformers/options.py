@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 from engine_kit import Failed, read_choice, read_flag
 
+# The values of the option `path`: each is a way to run the model.
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
-# Paths with the library's network, whose decode step this engine always captures as a CUDA graph. It also captures the steps of
+# With these paths, this engine always captures the decode step of the library's network as a CUDA graph. It also captures the steps of
 # path `compile` without fusion, and of path `fast`.
 CAPTURED_PATHS = ("cuda-graph", "jit-cuda-graph")
 # Paths with the library's network, and a decode step that is compiled or traced.
@@ -114,7 +115,7 @@ def uses_torch_compile(options):
 
 
 def default_dtype(options, device):
-    """The default dtype: f32 on a CPU and bf16 on CUDA. For path `fast` and 4-bit weights it is always bf16."""
+    """The default dtype: f32 on a CPU and bf16 on CUDA. For path `fast`, and for 4-bit weights with any path, it is always bf16."""
     is_always_bf16 = options.get("quantize") == "int4" or options.get("path") == "fast"
     return "bf16" if is_always_bf16 or device != "cpu" else "f32"
 

@@ -465,7 +465,7 @@ mod tests {
         let plan = planned(&engines).header.plan;
         let shown = describe(&plan, &history);
         assert!(shown.contains("a block, from earlier runs on this machine"), "{shown}");
-        assert!(!shown.contains("not measured here before"), "{shown}");
+        assert!(!shown.contains("no estimate without"), "{shown}");
         assert!(shown.contains("decode: 3 requests in each block after warm-up"), "{shown}");
 
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
@@ -476,7 +476,7 @@ mod tests {
         );
         assert!(shown.contains("without configurations of unknown time"), "{shown}");
         let shown = unbroken(&describe(&plan, &[]));
-        assert!(shown.contains("not measured here before: patient-original, reed"), "{shown}");
+        assert!(shown.contains("folder of records: patient-original, reed"), "{shown}");
     }
 
     #[test]

@@ -84,8 +84,8 @@ pub fn check(
     check_values(selection, &limits)
 }
 
-/// Refuses a value of an option that is too large for every model, whatever the other axes are. `check` alone may accept it,
-/// because scenarios without this option fit.
+/// Refuses a value of an option that is too large for every model, whatever the other axes are. Without this function,
+/// `check` could accept such a value, because scenarios that do not use the option fit.
 fn check_values(selection: &Selection, limits: &[(&Model, ContextLimit)]) -> Result<()> {
     let contexts: Option<Vec<u32>> = limits.iter().map(|(_, limit)| limit.tokens).collect();
     let Some(context) = contexts.and_then(|contexts| contexts.into_iter().max()) else { return Ok(()) };
@@ -115,7 +115,7 @@ fn without_requests(selection: &Selection, scenario: &Scenario, limits: &[(&Mode
     if axes.depth.is_empty() || axes.depth.contains(&0) {
         let models = model_names(limits);
         return format!(
-            "`{name}`: the context of {models} is unknown, so it has no prompt `long` or `beyond`\n\
+            "`{name}` has no prompt `long` or `beyond`: the context of {models} is unknown\n\
              hint: another kind of text (`orchestrate scenarios`)"
         );
     }

@@ -218,7 +218,7 @@ fn a_scenario_without_any_request_is_refused_with_the_reason() {
         context::check(&selection, &[scenario.into()], |_, _| limit).map_err(|error| error.to_string())
     };
     let unknown = refusal("prefill", "long", None).unwrap_err();
-    let expected = "`prefill`: the context of `m` is unknown, so it has no prompt `long` or `beyond`\nhint: ";
+    let expected = "`prefill` has no prompt `long` or `beyond`: the context of `m` is unknown\nhint: ";
     assert!(unknown.starts_with(expected), "{unknown}");
     let no_depth = refusal("depth", "short", Some(16384)).unwrap_err();
     let expected =

@@ -34,7 +34,7 @@ pub struct Row {
     pub warm_ups: Vec<WarmUp>,
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
-    /// The text of a workload that scores one.
+    /// The scored text, if the workload scores a text.
     pub scored_text: Option<ScoredText>,
     pub failure: Option<FailureSummary>,
     /// Whether an observation contradicts a claim of the engine, so that its results may look too good. Such a row has
@@ -47,7 +47,7 @@ pub struct Row {
 pub struct ScoredText {
     pub windows: usize,
     pub tokens: usize,
-    /// The tokens to which the engine gave the probability 0. With one of them, the text has no loss.
+    /// The tokens to which the engine gave the probability 0. With one such token, the loss is infinite, so the text has no value for it.
     pub impossible_tokens: usize,
     pub bytes: u64,
     /// The bytes after the last window.
@@ -84,9 +84,9 @@ pub struct Case {
 /// rename.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Engine {
-    /// Unique in the plan: the name in progress, notes and hints.
+    /// Unique in the plan. Progress lines, notes and hints use this name.
     pub label: String,
-    /// The engine and its preset: the name in a table in which the options that vary have columns.
+    /// The engine and its preset. A table uses this name if it has a column for each option that varies.
     #[serde(skip)]
     pub name: String,
     #[serde(rename = "name")]
@@ -191,7 +191,7 @@ impl Row {
         summary.launch_spread().filter(|&spread| spread > MAX_NORMAL_SPREAD)
     }
 
-    /// The share of the machine's limit that belongs to the headline.
+    /// The headline metric's value as a share of the machine's limit for it.
     pub fn limit_share(&self) -> Option<f64> {
         let headline = self.case.headline?.id;
         let metric = METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))?;

@@ -4,7 +4,7 @@
 //! is a factor of 1.04. So a shown value, multiplied or divided by the factor, gives the other value, for rates and for times
 //! alike. The direction is a word, never a sign.
 //!
-//! An estimate has at most three significant digits, and a multiple at least two. Its last decimal place is
+//! An estimate has at most three significant digits, and a multiple at least two. The last decimal place of an estimate is
 //! that of the first digit of the interval's half width, or of the second digit if the first is 1. A difference
 //! without a verdict is never stated as certain.
 
@@ -28,7 +28,7 @@ pub const NO_DIFFERENCE: &str = "no difference seen";
 /// The words for changes of one kind of quantity.
 #[derive(Clone, Copy)]
 struct Words {
-    /// Follows a multiple of an increase.
+    /// The text after the number, if an increase is written as a multiple: `4.1` + `x as fast`.
     multiple: &'static str,
     more: &'static str,
     less: &'static str,
@@ -135,7 +135,7 @@ impl Phrase {
     pub fn in_cell(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> Self {
         let (low, high) = bounds.unwrap_or((ratio, ratio));
         let phrase = Self::worded([ratio.ln(), low.ln(), high.ln()], kind, Words::in_cell(kind));
-        // A ratio that is 1.00 in two places has no direction.
+        // A ratio that is 1.00 after rounding to two decimal places has no direction.
         let is_one = phrase.change == NO_DIFFERENCE || ratio.ln().abs() < 0.005;
         let change = if is_one { "1.00x".into() } else { phrase.change };
         let bounds = if bounds.is_some() { phrase.bounds } else { String::new() };

@@ -160,11 +160,52 @@ fn the_subcommand_request_prints_the_same_batch_for_the_same_nonce() {
 fn the_distribution_of_ttft_ends_with_the_mean_over_its_prompt_lengths() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "ttft", "--blocks", "1", "--distribution"]);
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "ttft", "--blocks", "1"]);
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
-    let text = &outcome.stdout;
-    assert!(text.contains("distribution of TTFT over all requests:"), "{text}");
-    let line =
-        text.lines().find(|line| line.starts_with("ttft: mean of 9")).unwrap_or_else(|| panic!("{text}"));
-    assert!(!line.contains('~') && line.split_whitespace().count() > 8, "{line}");
+    let report = ["report", "--results"];
+    let reported = finish(scratch.orchestrate().args(report).arg(scratch.results())).exits_with(0);
+    // The report of the record has the table that the run had.
+    for text in [&outcome.stdout, &reported.stdout] {
+        assert!(text.contains("distribution of TTFT over all requests:"), "{text}");
+        let mut lines = text.lines();
+        let mean = lines.find(|line| line.starts_with("ttft: mean of 9")).unwrap_or_else(|| panic!("{text}"));
+        assert!(mean.split_whitespace().count() > 8, "{mean}");
+        // The mean of percentiles of five values is an estimate too.
+        assert_eq!(mean.matches('~').count(), 2, "{mean}");
+    }
+}
+
+#[test]
+fn the_throughput_of_each_length_has_its_mean_its_peak_and_the_percentiles_of_its_requests() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "throughput", "--new-tokens", "4,8"]);
+    command.args(["--blocks", "1", "--results"]).arg(scratch.results());
+    let text = finish(&mut command).exits_with(0).stdout;
+    let (_, table) = text.split_once("distribution of throughput").unwrap_or_else(|| panic!("{text}"));
+    let titles = table.lines().find(|line| line.contains(" mean ")).unwrap();
+    let titles: Vec<&str> = titles.split_whitespace().skip_while(|it| *it != "mean").collect();
+    assert_eq!(titles[..8], ["mean", "std", "min", "max", "mean", "p50", "p95", "p99"], "{table}");
+}
+
+#[test]
+fn an_option_that_no_selected_scenario_uses_is_refused() {
+    let scratch = Scratch::new();
+    for (options, why) in [
+        (&["-s", "load", "--batch", "4"][..], "--batch: none of the selected scenarios uses it"),
+        (&["-s", "queries", "--use-cache", "false"], "--use-cache: none of the selected scenarios uses it"),
+        (&["-s", "decode", "--depth", "0", "--padding", "left"], "each request has one sequence"),
+        (&["-s", "decode", "--prompt", ""], "the text is empty"),
+    ] {
+        for mode in [&[][..], &["--dry-run"]] {
+            let mut command = scratch.orchestrate();
+            command.arg("-e").arg(scratch.engine("one", "")).args(options).args(mode);
+            let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
+            assert!(without_line_breaks(&outcome.stderr).contains(why), "{why}: {}", outcome.stderr);
+        }
+    }
+    // A scenario beside them may use it.
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "load,decode", "--batch", "4", "--dry-run"]);
+    finish(&mut command).exits_with(0);
 }

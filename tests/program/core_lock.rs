@@ -63,7 +63,7 @@ fn a_run_beside_another_one_has_a_warning_and_its_record_says_so() {
     let scratch = Scratch::new();
     let holder = start_holder(&scratch);
     let outcome = finish(command(&scratch, "shared", fake_engine()).arg("--anyway")).exits_with(0);
-    outcome.assert_stdout(&["! machine: another run uses the same cores:"]);
+    outcome.assert_stdout(&["! machine: another run uses the same cores (process "]);
     assert_eq!(core_lock(&scratch, "shared"), "shared");
     // The value `off` turns the lock off.
     finish(command(&scratch, "off", fake_engine()).env("ORCHESTRATE_CORE_LOCK", "off")).exits_with(0);

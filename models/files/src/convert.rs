@@ -51,8 +51,7 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
 
 fn dtype_to_write(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
     let requested = dtype_of(part, goal.dtype, goal.format);
-    // A GGUF has these parts in f32 whatever their original dtype was, so f32 does not tell that dtype: these parts are
-    // narrowed only without loss.
+    // A GGUF stores these parts in f32, so their original dtype is unknown. They are narrowed only if no number changes.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
         let values = weights.values(part)?;
         let (mut bytes, mut restored) =

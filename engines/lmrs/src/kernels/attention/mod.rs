@@ -21,7 +21,7 @@ use super::lanes::exp;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2, avx512};
 
-/// Positions of a block of the KV cache, and so of a tile: the keys or the values of one head in one block.
+/// The number of positions in a block of the KV cache. A tile is the keys or the values of one head in one block.
 pub const BLOCK_POSITIONS: usize = 64;
 
 /// The number type of a KV cache.
