@@ -8,6 +8,7 @@ use super::resources;
 use super::rows::{Dtype, Engine, FailureSummary, MetricSummary, Row};
 use super::run_report::Report;
 use super::settings::SettingImpact;
+use super::settings_table::sides;
 use super::verdicts::{PairVerdict, evidence};
 
 use crate::analysis::metric::limits::Limit;
@@ -200,7 +201,7 @@ fn precision(report: &Report, impact: &PrecisionImpact) -> Vec<Vec<NamedField>> 
 
 /// The line of a setting: a case against another case of its engine, which is the reference here.
 fn setting(report: &Report, impact: &SettingImpact) -> Option<Vec<NamedField>> {
-    let ((row, _), metric) = (impact.sides(report)?, impact.pair.metric);
+    let ((row, _), metric) = (sides(report, impact)?, impact.pair.metric);
     let n = row.summary(metric.id).map_or(0, |it| it.n);
     let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
     let setting = format!("setting.{}.{}", impact.setting, metric.name());

@@ -34,6 +34,7 @@ mod rows;
 mod run_data;
 mod run_report;
 mod settings;
+mod settings_table;
 mod svg;
 mod table;
 pub mod targets;

@@ -12,7 +12,7 @@ use super::quality::{percent, write};
 use super::ranking::Compared;
 use super::rows::Row;
 use super::run_report::Report;
-use super::settings::untrusted;
+use super::settings_table::untrusted;
 use super::verdicts::PairVerdict;
 use crate::analysis::agreement::two_digits;
 use crate::analysis::metric::MetricId;

@@ -1,21 +1,11 @@
-//! The table of settings: the effects of a larger batch, the cache, a padding, a depth or drafts on the same engine.
+//! The effects of a larger batch, the cache, a padding, a depth or drafts on the same engine. `settings_table` shows them.
 
-use std::collections::BTreeMap;
-
-use super::document::{Column, Keep, Layout, Line, Section, Table};
-use super::labels::Labels;
-use super::overview::{NO_VERDICT, NOT_A_QUOTIENT, comparison};
-use super::ranking::{Compared, is_quotient_of};
-use super::rows::{Row, group_by_key};
 use super::run_data::RunData;
-use super::run_report::Report;
 use super::verdicts::PairVerdict;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::compare::{SettingEffect, setting_effects};
-use crate::analysis::metric::{Metric, MetricId, Scale, Unit};
-use crate::plan::Order;
-use crate::plan::selection::distinct;
-use crate::text::{line, shorten, significant_digits, width};
+use crate::analysis::metric::Unit;
+use crate::text::line;
 
 /// The title of the axis whose values are numbers of sequences.
 const BATCH: &str = "batch";
@@ -54,13 +44,6 @@ pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<SettingI
 }
 
 impl SettingImpact {
-    pub fn sides<'a>(&self, report: &'a Report) -> Option<(&'a Row, &'a Row)> {
-        let of_case = |case: &String| {
-            report.rows.iter().find(|row| row.engine.label == self.pair.engine && row.case.label == *case)
-        };
-        Some((of_case(&self.pair.case)?, of_case(&self.pair.against)?))
-    }
-
     /// The scaling efficiency of a batch: 1 if twice the sequences give twice the tokens per second.
     pub fn scaling_efficiency(&self) -> Option<f64> {
         let times = sequences(self.setting, &self.value)? / sequences(self.setting, &self.other)?;
@@ -69,185 +52,7 @@ impl SettingImpact {
     }
 }
 
-fn sequences(setting: &str, value: &str) -> Option<f64> {
+/// The sequences of a batch; `None` for a value of another axis.
+pub fn sequences(setting: &str, value: &str) -> Option<f64> {
     value.parse().ok().filter(|it| setting == BATCH && *it > 0.0)
-}
-
-/// A table for each scenario, because a column has one unit. Empty if no setting varies.
-pub fn sections(report: &Report, layout: Layout) -> Vec<Section> {
-    let mut tables = tables(report, layout);
-    // The notes stand once, below the last table.
-    let all: Vec<String> = tables.iter_mut().flat_map(|it| std::mem::take(&mut it.2.notes)).collect();
-    if let Some((_, _, last)) = tables.last_mut() {
-        last.notes = distinct(&all);
-    }
-    let sections = tables.into_iter().flat_map(|(scenario, metric, table)| {
-        let heading = format!("what each setting of `{scenario}` changes, by {}:", metric.title);
-        [Section::Heading(heading), Section::Table(table)]
-    });
-    sections.collect()
-}
-
-/// The table with the longest cell, by which a layout is chosen.
-pub fn widest(report: &Report, layout: Layout) -> Option<Table> {
-    let longest = |table: &Table| table.lines.iter().flat_map(|line| &line.cells).map(|it| width(it)).max();
-    tables(report, layout).into_iter().map(|(_, _, table)| table).max_by_key(longest)
-}
-
-fn tables(report: &Report, layout: Layout) -> Vec<(&str, &'static Metric, Table)> {
-    let scenario = |it: &SettingImpact| Some(it.sides(report)?.0.case.scenario.as_str());
-    let by_scenario = group_by_key(report.settings.iter().filter_map(|it| Some((scenario(it)?, it))));
-    let table = |(scenario, impacts): (_, Vec<&SettingImpact>)| {
-        let metric = impacts.first()?.pair.metric;
-        Some((scenario, metric, table_of(report, metric, &impacts, layout)))
-    };
-    by_scenario.into_iter().filter_map(table).collect()
-}
-
-/// `batch 1`, `cache on`, `left`.
-fn value_in_words(setting: &str, value: &str) -> String {
-    let needs_name = value.parse::<f64>().is_ok() || ["on", "off"].contains(&value);
-    if needs_name { format!("{setting} {value}") } else { value.to_string() }
-}
-
-/// The case without the name of its scenario, which stands above the table: `cache off left`. A number keeps the name.
-fn short_case<'a>(label: &'a str, scenario: &str) -> &'a str {
-    let rest = label.strip_prefix(scenario).and_then(|rest| rest.strip_prefix(' '));
-    rest.filter(|rest| rest.parse::<f64>().is_err()).unwrap_or(label)
-}
-
-/// The lines of an engine are one below the other. A case without the setting is above those with it.
-fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout: Layout) -> Table {
-    let layout = Layout { columns_of_varying_options: false, ..layout };
-    let labels = Labels::of(report, layout);
-    let is_part = |row: &&Row| {
-        let of_engine = impacts.iter().filter(|it| it.pair.engine == row.engine.label);
-        of_engine.clone().any(|it| [&it.pair.case, &it.pair.against].contains(&&row.case.label))
-    };
-    let rows: Vec<&Row> = report.rows.iter().filter(is_part).collect();
-    let estimate = |row: &Row, metric: MetricId| row.summary(metric).map(|it| it.estimate);
-    let scale = metric
-        .fixed_scale()
-        .unwrap_or_else(|| Scale::of(metric.unit, rows.iter().filter_map(|it| estimate(it, metric.id))));
-    let times = Scale::of(Unit::Nanoseconds, rows.iter().filter_map(|it| estimate(it, MetricId::TOTAL)));
-    let token_ns = |row: &Row| estimate(row, MetricId::THROUGHPUT).map(|rate| 1e9 / rate);
-    let token_times = Scale::of(Unit::Nanoseconds, rows.iter().filter_map(|row| token_ns(row)));
-    let batches = |row: &Row| {
-        let mut of_row = impacts.iter().filter(|it| it.pair.engine == row.engine.label);
-        of_row.find_map(|it| match () {
-            () if it.pair.case == row.case.label => sequences(it.setting, &it.value),
-            () if it.pair.against == row.case.label => sequences(it.setting, &it.other),
-            () => None,
-        })
-    };
-    let has_batches = rows.iter().any(|row| batches(row).is_some());
-    let mut columns = vec![
-        Column::named("engine"),
-        Column::named("case"),
-        Column::value(metric.title, scale.symbol),
-        Column { keep: Keep::Standard(2), ..Column::value("request", times.symbol) },
-    ];
-    if has_batches {
-        columns.push(Column { keep: Keep::Standard(1), ..Column::value("a\nsequence", times.symbol) });
-    }
-    let has_token_times = metric.id == MetricId::THROUGHPUT;
-    if has_token_times {
-        columns.push(Column { keep: Keep::Standard(3), ..Column::value("a\ntoken", token_times.symbol) });
-    }
-    let has_scaling = impacts.iter().any(|it| it.scaling_efficiency().is_some());
-    if has_scaling {
-        columns.push(Column::value("of linear\nscaling", "%"));
-    }
-    columns.extend([Column::fact("against"), Column::fact("speed-up")]);
-    let write = |value: Option<f64>, scale: Scale| value.map_or_else(|| "n/a".into(), |it| scale.write(it));
-    let values = |row: &Row| {
-        let total = estimate(row, MetricId::TOTAL);
-        let mut cells = vec![write(estimate(row, metric.id), scale), write(total, times)];
-        if has_batches {
-            let of_sequence = total.zip(batches(row)).map(|(total, sequences)| total / sequences);
-            cells.push(of_sequence.map_or_else(String::new, |it| times.write(it)));
-        }
-        if has_token_times {
-            cells.push(write(token_ns(row), token_times));
-        }
-        cells
-    };
-    let mut lines = Vec::new();
-    let case_name = |label: &str, row: &Row| shorten(short_case(label, &row.case.scenario), layout.max_word);
-    let by_engine = group_by_key(rows.iter().map(|row| (&row.engine.label, *row)));
-    for row in by_engine.into_iter().flat_map(|(_, rows)| rows) {
-        let start = [labels.short(&row.engine.label), case_name(&row.case.label, row)];
-        let is_own =
-            |it: &&&SettingImpact| it.pair.engine == row.engine.label && it.pair.case == row.case.label;
-        let own: Vec<&&SettingImpact> = impacts.iter().filter(is_own).collect();
-        let mut results: Vec<Vec<String>> = own
-            .iter()
-            .map(|it| {
-                let is_quotient = it
-                    .sides(report)
-                    .zip(it.pair.ratio())
-                    .is_none_or(|((row, other), ratio)| is_quotient_of(row, other, ratio));
-                let share = it.scaling_efficiency().map(|it| significant_digits(100.0 * it, 2));
-                let mut cells = Vec::new();
-                cells.extend(has_scaling.then(|| share.unwrap_or_default()));
-                cells.push(value_in_words(it.setting, &it.other));
-                cells.push(comparison(&Compared::as_stored(&it.pair), None, is_quotient));
-                cells
-            })
-            .collect();
-        if results.is_empty() {
-            results.push(vec![String::new(); if has_scaling { 3 } else { 2 }]);
-        }
-        let before = [start.to_vec(), values(row)].concat();
-        let mut below = vec![String::new(); before.len()];
-        below[0].clone_from(&start[0]);
-        let starts = std::iter::once(before).chain(std::iter::repeat(below));
-        lines.extend(starts.zip(results).map(|(start, result)| Line::of([start, result].concat())));
-    }
-    let results = lines.iter().filter_map(|line: &Line| line.cells.last());
-    let has = |mark: &str| results.clone().any(|it| it.contains(mark));
-    let notes = [
-        Some(
-            "speed-up: against the case of the same engine that differs only in this setting, with the 95 % interval over blocks"
-                .to_string(),
-        ),
-        has(NO_VERDICT).then(|| format!("{NO_VERDICT}: no verdict, {}", why_no_verdict(report))),
-        has_batches.then(|| "a sequence: the time of a request, divided by its sequences".into()),
-        has_scaling.then(|| "of linear scaling: 100 % if twice the sequences give twice the tokens per second".into()),
-        has(NOT_A_QUOTIENT).then(|| {
-            format!("{NOT_A_QUOTIENT}: a ratio of paired rounds; it differs from that of the two shown values")
-        }),
-        left_out(report, &labels),
-    ];
-    let notes = notes.into_iter().flatten().collect();
-    Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
-}
-
-fn why_no_verdict(report: &Report) -> &'static str {
-    match report.order {
-        Order::Sequential => "because the engines were measured sequentially",
-        Order::Interleaved => "because there are fewer than five blocks",
-    }
-}
-
-/// The engines whose results may not be compared.
-fn left_out(report: &Report, labels: &Labels) -> Option<String> {
-    let engines: BTreeMap<&str, &str> = report
-        .rows
-        .iter()
-        .filter(|row| row.failure.is_none())
-        .filter_map(|row| Some((row.engine.label.as_str(), untrusted(report, row)?)))
-        .collect();
-    let engines = engines.into_iter().map(|(engine, why)| format!("{} ({why})", labels.short(engine)));
-    let engines: Vec<String> = engines.collect();
-    (!engines.is_empty()).then(|| format!("not in this table: {}", engines.join(", ")))
-}
-
-/// The reason why the results of a row are compared with none of the same engine.
-pub fn untrusted(report: &Report, row: &Row) -> Option<&'static str> {
-    match () {
-        () if report.is_wrong(row) => Some("its output is wrong"),
-        () if row.contradicted => Some("a claim is contradicted"),
-        () => None,
-    }
 }

@@ -12,7 +12,7 @@ use super::labels::Labels;
 use super::quality::QualityTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::{compare, cost, entries, lines, overview, precision_table, settings, targets};
+use super::{compare, cost, entries, lines, overview, precision_table, settings_table, targets};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
@@ -76,7 +76,7 @@ impl Content for ReportContent<'_> {
             parts.extend(DistributionTable::of(report).iter().flat_map(|it| it.sections(layout)));
         }
         if view.has(TableId::Settings) {
-            let sections = settings::sections(report, layouts(TableId::Settings));
+            let sections = settings_table::sections(report, layouts(TableId::Settings));
             let why = || {
                 vec![Section::NoTable(
                     "no table of settings: no engine has two results that can be compared and differ in one setting",
@@ -127,7 +127,9 @@ impl Content for ReportContent<'_> {
             TableId::Distribution => DistributionTable::of(report)
                 .filter(|_| view.has(TableId::Distribution))
                 .map(|it| it.widest(layout)),
-            TableId::Settings => settings::widest(report, layout).filter(|_| view.has(TableId::Settings)),
+            TableId::Settings => {
+                settings_table::widest(report, layout).filter(|_| view.has(TableId::Settings))
+            }
             TableId::Quality => {
                 QualityTable::of(report).filter(|_| view.has(TableId::Quality)).map(|it| it.table(layout))
             }
