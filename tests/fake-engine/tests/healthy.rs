@@ -48,7 +48,7 @@ fn an_invalid_line_is_answered_and_the_engine_continues() {
     {
         assert_eq!(fake.ask(line)["kind"], "bad_request", "{line}");
     }
-    assert_eq!(fake.ask(r#"{"id":3,"prompt":"a","max_new_tokens":9999}"#)["kind"], "context");
+    assert_eq!(fake.ask(r#"{"id":3,"prompt":"a","max_new_tokens":99999}"#)["kind"], "context");
     let refused = fake.ask(r#"{"type":"load","model":"m","options":{"mood":1}}"#);
     assert_eq!(refused["message"], "unknown option `mood`");
     let first = fake.ask(GENERATE);
