@@ -98,7 +98,8 @@ fn an_engine_that_reports_weights_larger_than_its_memory_is_named() {
 /// The contradiction rests on the record's field `held`, the memory in use.
 #[test]
 fn an_engine_that_reports_a_narrow_dtype_and_holds_f32_is_named() {
-    let fat = r#"--loaded '{"weights_dtype":"q4_0","weights_bytes":90000000}' --resident-bytes 700000000"#;
+    // The keys and values of a longer context may need this memory.
+    let fat = r#"--context-tokens 4096 --loaded '{"weights_dtype":"q4_0","weights_bytes":90000000}' --resident-bytes 700000000"#;
     let solid = r#"--loaded '{"weights_dtype":"f32","weights_bytes":100000000}' --resident-bytes 100000000"#;
     let trial = Trial::run(&[("fat", fat), ("solid", solid), TRUE_CLAIMS], DECODE);
     trial.assert_contradicted("fat", &["reports `q4_0` weights of 90.0 MB", "as much as f32 needs"]);
