@@ -42,15 +42,15 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     };
     let record = record::read(&path)?;
     let names_a_part = |record: &RunRecord| explanation(record, names, Detail::Brief).is_ok();
-    let (path, record) =
-        match record::newest_in(&results)?.filter(|newest| named_record.is_none() && *newest != path) {
-            // An engine that failed at its start has only a record without a measurement.
-            Some(newest) if !names_a_part(&record) => match record::read(&newest) {
-                Ok(failed) if names_a_part(&failed) => (newest, failed),
-                _ => (path, record),
-            },
+    let newest = if named_record.is_none() { record::newest_in(&results)? } else { None };
+    let (path, record) = match newest.filter(|newest| *newest != path) {
+        // An engine that failed at its start has only a record without a measurement.
+        Some(newest) if !names_a_part(&record) => match record::read(&newest) {
+            Ok(failed) if names_a_part(&failed) => (newest, failed),
             _ => (path, record),
-        };
+        },
+        _ => (path, record),
+    };
     // The commands in hints get the record as their last argument, unless it is the latest one of the usual folder.
     let is_latest_of_usual_folder = named_record.is_none() && arguments.results.is_none();
     let argument = match is_latest_of_usual_folder {
