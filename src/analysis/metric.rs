@@ -14,7 +14,7 @@ mod unit;
 
 use std::collections::BTreeSet;
 
-use protocol::{Iteration, Phase, Sequence, Stamp};
+use protocol::{Iteration, Sequence, Stamp};
 
 pub use crate::plan::MetricId;
 use crate::plan::scenario::Kind;
@@ -53,11 +53,11 @@ pub const METRICS: &[Metric] = &[
         unit: Unit::BytesPerSecond,
         better: Better::Higher,
         wording: Wording::Speed("reads its weights"),
-        per: Per::Launch,
+        per: Per::Sample,
         shown: Shown::Beside(MetricId::COLD_START),
-        about: "bytes of the weights in memory, divided by the time of the load phases about weights, as the engine reports \
-                both. The files are usually in the page cache, so this is seldom the rate of the disk. Only in the scenario \
-                `load`. Absent if the engine reports no such phase.",
+        about: "bytes of the weights in memory, as the engine reports them, per second of the cold start. Engines that map \
+                files read them with the first request, so the rate of the load phases alone would be too high. Only in the \
+                scenario `load`.",
         of: |observed| load_rate(observed).into_iter().collect(),
     },
     Metric {
@@ -69,8 +69,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "time from the start of the process to the first token of its first request. It is the time until the \
-                answer, on the orchestrator's clock, minus the time from that token to the end, on the engine's clock. Files \
-                may be in the page cache.",
+                answer, on the orchestrator's clock, minus the time from that token to the end, on the engine's clock.",
         of: cold_start,
     },
     Metric {
@@ -561,12 +560,11 @@ fn warm_run(observed: &Observation) -> Option<f64> {
     total_of(observed.sample, observed.mode).first().copied().filter(|_| is_warm)
 }
 
-/// The bytes of the weights per second of the phases that read or convert them.
+/// The bytes of the weights per second of the cold start.
 fn load_rate(observed: &Observation) -> Option<f64> {
-    let loaded = observed.launch.loaded.as_ref().filter(|_| observed.kind == Kind::Launch)?;
-    let is_about_weights = |phase: &&Phase| phase.name.to_ascii_lowercase().contains("weight");
-    let ns: u64 = loaded.phases.iter().filter(is_about_weights).map(|phase| phase.ns).sum();
-    Some(loaded.facts.weights_bytes? as f64 * 1e9 / ns as f64).filter(|_| ns > 0)
+    let bytes = observed.launch.loaded.as_ref()?.facts.weights_bytes?;
+    let ns = cold_start(observed).first().copied().filter(|_| observed.kind == Kind::Launch)?;
+    Some(bytes as f64 * 1e9 / ns)
 }
 
 fn warm_up_gain(observed: &Observation) -> Vec<f64> {

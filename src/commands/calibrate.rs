@@ -352,7 +352,7 @@ mod tests {
         let default = "-e /bin/true";
         assert_eq!(
             arguments(default, &["load", "prefill"]),
-            "-e /bin/true -s load,prefill --prompt-tokens 1024"
+            "-e /bin/true -s load,prefill --prompt-tokens 1024 --page-cache kept"
         );
         assert_eq!(arguments(default, &["ttft 512", "prefill"]), "-e /bin/true");
         let both = "-e /bin/true -s default,ttft";

@@ -235,9 +235,10 @@ fn shared_values(scenarios: &[Scenario], workloads: &[&Workload]) -> AxisValues 
         AxisValues::shared(&some.map(|(_, pair)| pair).collect::<Vec<_>>())
     };
     AxisValues {
-        // The number of new tokens is the only axis of a launch.
+        // A launch has this axis too.
         new_tokens: AxisValues::shared(&all).new_tokens,
         speculation: shared_by(|kind| kind == Kind::Speculative).speculation,
+        page_cache: shared_by(|kind| kind == Kind::Launch).page_cache,
         ..shared_by(Kind::is_warm)
     }
 }

@@ -20,6 +20,9 @@ const PADDINGS: [(&str, Padding); 3] =
 const SPECULATIONS: [(&str, Speculation); 2] =
     [("off", Speculation::Off), ("prompt_lookup", Speculation::PromptLookup)];
 
+/// The names on the command line and in records.
+const PAGE_CACHES: [(&str, PageCache); 2] = [("kept", PageCache::Kept), ("dropped", PageCache::Dropped)];
+
 /// The values that a workload's label names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Named {
@@ -193,6 +196,10 @@ axes! {
     /// How engines draft tokens, separated by commas: `off`, `prompt_lookup`; only in `speculative`, default: both
     #[arg(value_name = "KIND", value_parser = choice_parser(SPECULATIONS))]
     speculation: Speculation, shape.speculation, "speculation", Named::Unusual, "";
+    /// Whether the model's files stay in the page cache before a launch, separated by commas: `kept`, `dropped` (read from the disk
+    /// again); only in `load`, default: both, in the default suite `kept`
+    #[arg(value_name = "KIND", value_parser = choice_parser(PAGE_CACHES))]
+    page_cache: PageCache, shape.page_cache, "files", Named::NotDefault, "";
     /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`
     #[arg(value_name = "KIND|FILE")]
     prompts: Text, text, "prompts", Named::NotDefault, "";
@@ -226,8 +233,28 @@ pub struct Shape {
     /// How the engine drafts tokens.
     #[serde(skip_serializing_if = "Speculation::is_off")]
     pub speculation: Speculation,
+    /// Whether the kernel has the model's files in memory before a launch.
+    #[serde(skip_serializing_if = "PageCache::is_kept")]
+    pub page_cache: PageCache,
     #[serde(skip_serializing_if = "TextKind::is_natural")]
     pub text: TextKind,
+}
+
+/// The files of the model before a launch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PageCache {
+    /// The kernel has the files in memory, as far as memory allows.
+    #[default]
+    Kept,
+    /// The kernel has dropped its copies, so that the engine reads the files from the disk.
+    Dropped,
+}
+
+impl PageCache {
+    pub fn is_kept(&self) -> bool {
+        *self == Self::Kept
+    }
 }
 
 impl Default for Shape {
@@ -238,6 +265,7 @@ impl Default for Shape {
             use_cache: true,
             padding: None,
             speculation: Speculation::Off,
+            page_cache: PageCache::Kept,
             text: TextKind::Natural,
         }
     }
@@ -301,6 +329,19 @@ impl Value for Speculation {
 
     fn shown(self) -> String {
         speculation_words(self)
+    }
+}
+
+impl Value for PageCache {
+    fn word(self) -> String {
+        PAGE_CACHES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name).into()
+    }
+
+    fn shown(self) -> String {
+        match self {
+            Self::Kept => "from memory".into(),
+            Self::Dropped => "from disk".into(),
+        }
     }
 }
 

@@ -420,6 +420,11 @@ impl Plan {
         order
     }
 
+    /// Whether the model's files leave the page cache before some launches.
+    pub fn drops_page_cache(&self) -> bool {
+        self.cases.iter().any(|case| !case.workload.shape.page_cache.is_kept())
+    }
+
     /// The cases of a configuration, launch scenarios first: they measure the launch's first request.
     pub fn cases_of(&self, configuration: usize) -> Vec<usize> {
         let all = 0..self.cases.len();

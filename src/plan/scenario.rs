@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use protocol::{Padding, Speculation};
 
-use super::axes::{Axes, AxisValues, Point, Shape};
+use super::axes::{Axes, AxisValues, PageCache, Point, Shape};
 use super::metric_id::MetricId;
 use super::texts::{Text, TextKind};
 use crate::engines::registry::Registry;
@@ -26,8 +26,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The points of the axes with the values that the user set. A launch has one first request, so it takes only the first number
-    /// of new tokens. A query has no axes.
+    /// The points of the axes with the values that the user set. A launch has one first request, so of the numbers
+    /// of new tokens it takes only the first. A query has no axes.
     pub fn points(&self, set: &AxisValues) -> Vec<Point> {
         self.axes_with(set).points()
     }
@@ -50,10 +50,13 @@ impl Scenario {
 
     pub fn axes_with<'a>(&self, set: &'a AxisValues) -> Axes<'a> {
         match self.kind {
-            Kind::Warm => self.axes.with(Axes { speculation: &[], ..set.axes() }),
-            Kind::Speculative => self.axes.with(set.axes()),
+            Kind::Warm => self.axes.with(Axes { speculation: &[], page_cache: &[], ..set.axes() }),
+            Kind::Speculative => self.axes.with(Axes { page_cache: &[], ..set.axes() }),
             Kind::Query => Axes::NONE,
-            Kind::Launch => self.axes.with(Axes::of(&[], set.new_tokens.get(..1).unwrap_or_default())),
+            Kind::Launch => self.axes.with(Axes {
+                page_cache: &set.page_cache,
+                ..Axes::of(&[], set.new_tokens.get(..1).unwrap_or_default())
+            }),
             Kind::Score => self.axes.with(Axes::of(&set.prompt_tokens, &[])),
         }
     }
@@ -98,9 +101,9 @@ const SHORT_PROMPTS: &[u32] = &[10, 50, 100, 150, 200, 250, 300, 350, 400];
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "load",
-        about: "start the process, load the model, answer a first request cold (files may be in the page cache)",
+        about: "start the process, load the model, answer a first request; with the model's files in the page cache, and without",
         kind: Kind::Launch,
-        axes: Axes::of(&[16], &[1]),
+        axes: Axes { page_cache: &[PageCache::Kept, PageCache::Dropped], ..Axes::of(&[16], &[1]) },
         rounds: 1,
         headline: MetricId::COLD_START,
         table: None,
@@ -299,6 +302,11 @@ impl SuitePart {
         Self { scenario, axes: Axes::of(&[], &[]) }
     }
 
+    /// The scenario `load` with the model's files in the page cache.
+    const fn load_from_memory() -> Self {
+        Self { scenario: "load", axes: Axes { page_cache: &[PageCache::Kept], ..Axes::NONE } }
+    }
+
     const fn with_lengths(scenario: &'static str, prompt_tokens: &'static [u32]) -> Self {
         Self { scenario, axes: Axes::of(prompt_tokens, &[]) }
     }
@@ -320,7 +328,7 @@ pub const SUITES: &[Suite] = &[
         name: "default",
         about: "load, first token, prefill and decode, sized for the embedded model",
         parts: Parts::These(&[
-            SuitePart::all("load"),
+            SuitePart::load_from_memory(),
             SuitePart::with_lengths("ttft", &[128, 512]),
             SuitePart::with_lengths("prefill", &[1024]),
             SuitePart::with_depths("decode", &[0]),
@@ -331,7 +339,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         name: "latency",
         about: "the first token over prompt lengths, with the table of --distribution",
-        parts: Parts::These(&[SuitePart::all("load"), SuitePart::all("p99")]),
+        parts: Parts::These(&[SuitePart::load_from_memory(), SuitePart::all("p99")]),
         table: Some(SuiteTable::Distribution),
         rows: SuiteRows::Default,
     },
@@ -454,6 +462,7 @@ pub fn named_with_few_cases(name: &str) -> Option<Vec<Scenario>> {
             ("ttft", 3..) => Axes { prompt_tokens: &[16, 128, 512], ..it.axes },
             ("prefill", 2..) => Axes { prompt_tokens: &[1024], ..it.axes },
             ("decode", _) => Axes { depth: &[0], ..it.axes },
+            ("load", _) => Axes { page_cache: &[PageCache::Kept], ..it.axes },
             _ => it.axes,
         };
         Scenario { axes, ..it }

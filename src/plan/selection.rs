@@ -108,7 +108,7 @@ pub fn resolve<'a>(
     };
     values::check(&selection)?;
     check_texts(&selection)?;
-    check_speculation(&selection)?;
+    check_kinds(&selection)?;
     check_unused(&selection)?;
     selection.models = models::models(&names.models, sources.model)?;
     if adds_precisions(names, &settings_dtypes) {
@@ -395,18 +395,28 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
     Ok(selected)
 }
 
-/// Refuses drafts in scenarios whose metrics are those of plain decoding.
-fn check_speculation(selection: &Selection) -> Result<()> {
-    let mut scenarios = selection.scenarios.iter();
-    let drafts = |it: &Scenario| it.kind == Kind::Speculative;
-    if let Some(other) = scenarios.clone().find(|it| !drafts(it) && !it.axes.speculation.is_empty()) {
-        let message =
-            format!("`scenarios.{}`: `speculation`: a scenario like this one drafts no tokens", other.name);
-        return Err(Usage(format!("{message}\nhint: `like = \"speculative\"`")).into());
-    }
-    if !selection.axes.speculation.is_empty() && !scenarios.any(drafts) {
-        let message = "--speculation: none of the selected scenarios drafts tokens";
-        return Err(Usage(format!("{message}\nhint: -s speculative")).into());
+/// Refuses an axis in scenarios that cannot have it: drafts where the metrics are those of plain decoding, and a dropped page
+/// cache where no engine is launched.
+fn check_kinds(selection: &Selection) -> Result<()> {
+    let rules: [(&str, &str, fn(&Axes) -> bool, Kind, &str); 2] = [
+        ("speculation", "drafts tokens", |it| it.speculation.is_empty(), Kind::Speculative, "speculative"),
+        ("page-cache", "measures a launch", |it| it.page_cache.is_empty(), Kind::Launch, "load"),
+    ];
+    for (option, does, is_without, kind, example) in rules {
+        let mut scenarios = selection.scenarios.iter();
+        let cannot = |it: &&Scenario| it.kind != kind && !is_without(&it.axes);
+        if let Some(other) = scenarios.clone().find(cannot) {
+            let message = format!(
+                "`scenarios.{}`: `{}`: no scenario like this one {does}",
+                other.name,
+                option.replace('-', "_")
+            );
+            return Err(Usage(format!("{message}\nhint: `like = \"{example}\"`")).into());
+        }
+        if !is_without(&selection.axes.axes()) && !scenarios.any(|it| it.kind == kind) {
+            let message = format!("--{option}: none of the selected scenarios {does}");
+            return Err(Usage(format!("{message}\nhint: -s {example}")).into());
+        }
     }
     Ok(())
 }

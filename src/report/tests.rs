@@ -213,7 +213,7 @@ geometric mean over 6 workloads (each has the same weight; no single workload ha
 noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttft 128 0.2 %,
   ttft 512 0.3 %, prefill 0.3 %, decode 0.2 %; not calibrated; hint:
   `orchestrate calibrate -e patient-original,beacon -s load,ttft,prefill,decode --depth 0 \\
-  --threads 2`
+  --page-cache kept --threads 2`
 
 coal
   hint: orchestrate setup coal

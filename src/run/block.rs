@@ -16,6 +16,7 @@ use super::pass::{self, sampled_pass};
 use super::request::Requests;
 use super::schedule::Schedule;
 use crate::machine::memory;
+use crate::plan::axes::PageCache;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::run::process::LaunchError;
@@ -143,9 +144,11 @@ impl<'a> Blocks<'_, 'a> {
     /// Measures the cases of a memory group. `later` has the configurations of the block's later groups.
     async fn measure_group(&mut self, block: u32, configurations: &[usize], later: &[usize]) -> Result<()> {
         let mut group = MemoryGroup::of(configurations);
-        for slot in 0..group.slots.len() {
-            self.launch_slot(&mut group, slot, block).await?;
-            self.measure_launch_cases(&mut group, slot).await?;
+        // The pages of files that an engine has mapped cannot be dropped, so these launches come first, one at a time.
+        for page_cache in [PageCache::Dropped, PageCache::Kept] {
+            for slot in 0..group.slots.len() {
+                self.measure_launch_cases(&mut group, slot, block, page_cache).await?;
+            }
         }
         let open_cases = |schedule: &Schedule, of: &[usize]| -> Vec<usize> {
             of.iter().flat_map(|&configuration| schedule.open_cases(configuration, Kind::IN_ROUNDS)).collect()
@@ -159,45 +162,80 @@ impl<'a> Blocks<'_, 'a> {
                 cases_left -= of_workload;
             }
         }
-        for launched in group.slots.into_iter().filter_map(|slot| slot.launched) {
-            let (configuration, began) = (launched.launch.configuration, Instant::now());
-            let can_answer = true;
-            end(self.journal, launched, can_answer).await?;
-            self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
+        for slot in 0..group.slots.len() {
+            let began = Instant::now();
+            self.end_slot(&mut group, slot).await?;
+            self.schedule.add_time(group.slots[slot].configuration, began.elapsed(), began.elapsed());
         }
         Ok(())
     }
 
-    /// Launches the engine of a slot while the other engines are paused.
-    async fn launch_slot(&mut self, group: &mut MemoryGroup, slot: usize, block: u32) -> Result<()> {
+    /// Launches the engine of a slot while the other engines are paused. A failure is one of the case that the launch is for, or of
+    /// all cases of the configuration.
+    async fn launch_slot(
+        &mut self,
+        group: &mut MemoryGroup,
+        slot: usize,
+        purpose: Purpose,
+        case: Option<usize>,
+    ) -> Result<()> {
         let index = group.slots[slot].configuration;
         if self.schedule.time_budget.is_spent() {
             return Ok(());
         }
         group.resume_only(slot).await;
         let began = Instant::now();
-        let launch = self.launches.launch(self.journal, index, Purpose::Block(block));
+        let launch = self.launches.launch(self.journal, index, purpose);
         // A launch that the end of the budget interrupts is no failure of the engine.
         if let Some(launched) = within_budget(self.schedule.time_budget.ends(), launch).await {
             group.slots[slot].launched =
-                self.schedule.record_if_failed(self.journal, index, None, launched)?;
+                self.schedule.record_if_failed(self.journal, index, case, launched)?;
         }
         self.schedule.add_time(index, began.elapsed(), began.elapsed());
         Ok(())
     }
 
-    /// Measures the cases of kind `Launch`, right after the engine of a slot is launched.
-    async fn measure_launch_cases(&mut self, group: &mut MemoryGroup, slot: usize) -> Result<()> {
-        for case in self.schedule.open_cases(group.slots[slot].configuration, &[Kind::Launch]) {
+    /// Launches the engine of a slot and measures its cases of kind `Launch` with this page cache. An engine with dropped pages ends
+    /// after its case; the other requests of the block come after a launch with kept pages.
+    async fn measure_launch_cases(
+        &mut self,
+        group: &mut MemoryGroup,
+        slot: usize,
+        block: u32,
+        page_cache: PageCache,
+    ) -> Result<()> {
+        let configuration = group.slots[slot].configuration;
+        let mut cases = self.schedule.open_cases(configuration, &[Kind::Launch]);
+        cases.retain(|&case| self.plan.cases[case].workload.shape.page_cache == page_cache);
+        let purpose = Purpose::Block(block, page_cache);
+        let has_rounds = !self.schedule.open_cases(configuration, Kind::IN_ROUNDS).is_empty();
+        if page_cache.is_kept() && (has_rounds || !cases.is_empty()) {
+            self.launch_slot(group, slot, purpose, None).await?;
+        }
+        for case in cases {
+            if !page_cache.is_kept() {
+                self.launch_slot(group, slot, purpose, Some(case)).await?;
+            }
             let ends = self.schedule.time_budget.ends();
             let Some(launched) = group.slots[slot].launched.as_mut() else { break };
             let began = Instant::now();
             let outcome = within_budget(ends, self.cases().measure_launch_case(launched, case)).await;
             self.handle_outcome(group, slot, case, outcome).await?;
-            let configuration = group.slots[slot].configuration;
+            if !page_cache.is_kept() {
+                self.end_slot(group, slot).await?;
+            }
             self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
         }
         Ok(())
+    }
+
+    /// Ends the engine of a slot, if it is running.
+    async fn end_slot(&mut self, group: &mut MemoryGroup, slot: usize) -> Result<()> {
+        let can_answer = true;
+        match group.slots[slot].launched.take() {
+            Some(launched) => end(self.journal, launched, can_answer).await,
+            None => Ok(()),
+        }
     }
 
     /// Measures the rounds of one workload in every slot that has it. `cases_left` counts the cases that this block has not
@@ -255,7 +293,7 @@ impl<'a> Blocks<'_, 'a> {
             };
             if group.slots[slot].launched.is_none() {
                 // The engine ended in an earlier case. This case gets a new launch.
-                self.launch_slot(group, slot, block).await?;
+                self.launch_slot(group, slot, Purpose::Block(block, PageCache::Kept), None).await?;
             }
             group.resume_only(slot).await;
             let Some(launched) =
@@ -408,7 +446,8 @@ impl<'a> Blocks<'_, 'a> {
     /// Starts a process for one request, then ends it.
     async fn measure_one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), LaunchError> {
         let index = self.plan.cases[case].configuration;
-        let mut launched = self.launches.start(self.journal, index, Purpose::OneShot(block)).await?;
+        let purpose = Purpose::OneShot(block, self.plan.cases[case].workload.shape.page_cache);
+        let mut launched = self.launches.start(self.journal, index, purpose).await?;
         let model = self.launches.model_path(index).to_string();
         let outcome = self.cases().request_cold(&mut launched, &model, case, round).await;
         let can_answer = false;

@@ -14,6 +14,7 @@ use crate::machine::cpu_time::{CpuTime, CpuUse};
 use crate::machine::gpu;
 use crate::machine::memory::{self, MemoryReadings};
 use crate::plan::Configuration;
+use crate::plan::axes::PageCache;
 use crate::record::{Entry, HeldMemory, Launch, RequestKind, WarmUp};
 use crate::run::process::{
     Answer, Cause, Conversation, Deadlines, EngineFailure, KeeperHandle, LaunchError, Launching,
@@ -39,9 +40,9 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The requests of the block with this number.
-    Block(u32),
+    Block(u32, PageCache),
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
-    OneShot(u32),
+    OneShot(u32, PageCache),
     /// An output check, or the costs of dtypes. No sample comes from such a launch.
     OutputCheck,
 }

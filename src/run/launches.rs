@@ -10,10 +10,12 @@ use super::blocking::off_thread;
 use super::conversion::Conversions;
 use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Launched, Purpose, Settings, launching, load_request};
+use super::page_cache;
 use crate::machine::gpu;
 use crate::plan::Plan;
+use crate::plan::axes::PageCache;
 use crate::record::Launch;
-use crate::run::process::{Cause, Conversation, Hello, LaunchError, Stage};
+use crate::run::process::{Cause, Conversation, EngineFailure, Hello, LaunchError, Stage};
 use crate::shell::pasteable;
 use crate::text;
 
@@ -198,11 +200,11 @@ impl<'a> Launches<'a> {
         purpose: Purpose,
     ) -> Result<Launched, LaunchError> {
         let configuration = &self.plan.configurations[index];
-        if let Purpose::Block(_) = purpose {
+        if let Purpose::Block(..) = purpose {
             journal.send(Event::LaunchStarted { label: configuration.label.clone() });
         }
         let why = match purpose {
-            Purpose::Block(block) | Purpose::OneShot(block) => format!("for block {}", block + 1),
+            Purpose::Block(block, _) | Purpose::OneShot(block, _) => format!("for block {}", block + 1),
             Purpose::OutputCheck => "for an output check".into(),
         };
         let command = pasteable(&configuration.command);
@@ -213,11 +215,14 @@ impl<'a> Launches<'a> {
         // Read before the start, so that no clock of the launch counts it.
         let gpus_before =
             if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::used_memory).await? };
+        if let Purpose::Block(_, page_cache) | Purpose::OneShot(_, page_cache) = purpose {
+            self.prepare_page_cache(index, page_cache).await?;
+        }
         let conversation = Conversation::start(&launching, self.settings.deadlines)?;
         let launch = Launch {
             configuration: index,
             block: match purpose {
-                Purpose::Block(block) | Purpose::OneShot(block) => block,
+                Purpose::Block(block, _) | Purpose::OneShot(block, _) => block,
                 Purpose::OutputCheck => 0,
             },
             for_output_checks: purpose == Purpose::OutputCheck,
@@ -227,6 +232,22 @@ impl<'a> Launches<'a> {
             ..Launch::default()
         };
         Ok(Launched::of(conversation, launch))
+    }
+
+    /// Drops the model's files from the page cache, or fills it again if another case of the plan dropped them.
+    async fn prepare_page_cache(&self, index: usize, page_cache: PageCache) -> Result<(), LaunchError> {
+        if !self.plan.drops_page_cache() {
+            return Ok(());
+        }
+        let model = self.model_path(index).to_string();
+        let prepared = off_thread(move || match page_cache {
+            PageCache::Dropped => page_cache::drop_pages(&model),
+            PageCache::Kept => page_cache::fill(&model),
+        });
+        prepared.await?.map_err(|error| {
+            let cause = Cause::Unsupported(format!("{error:#}"));
+            EngineFailure::without_process(Stage::Load, cause).into()
+        })
     }
 
     /// Whether an engine did not answer `hello` for the first time, or for the first time since its last answer. If so, warns
@@ -253,7 +274,7 @@ impl<'a> Launches<'a> {
             return Ok(());
         }
         loop {
-            let mut launched = self.start(journal, index, Purpose::OneShot(block)).await?;
+            let mut launched = self.start(journal, index, Purpose::OneShot(block, PageCache::Kept)).await?;
             let hello = launched.conversation.hello().await;
             launched.conversation.process.end(Duration::ZERO).await;
             return match hello {

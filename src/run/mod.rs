@@ -19,6 +19,7 @@ mod measured_tokens;
 mod memory_groups;
 mod other_processes;
 pub mod overhead;
+mod page_cache;
 mod participants;
 mod pass;
 pub mod process;

@@ -13,6 +13,7 @@ use super::launch::{EXIT_GRACE, Launched, Purpose};
 use super::launches::{Launches, end};
 use super::request::Requests;
 use super::schedule::{LONGER, Schedule, as_given, budget_text};
+use crate::plan::axes::PageCache;
 use crate::plan::prompts::{self, windows::Windows};
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Role};
@@ -118,7 +119,8 @@ impl TextScoring<'_, '_> {
         ends: Option<Instant>,
     ) -> Result<Option<Launched>> {
         // A launch of the verifier has no measured samples.
-        let purpose = if self.is_verifier(index) { Purpose::OutputCheck } else { Purpose::Block(0) };
+        let purpose =
+            if self.is_verifier(index) { Purpose::OutputCheck } else { Purpose::Block(0, PageCache::Kept) };
         let Some(launched) = within_budget(ends, self.launches.launch(self.journal, index, purpose)).await
         else {
             self.record_no_time(schedule, case, 0, self.plan.cases[case].workload.rounds as usize)?;

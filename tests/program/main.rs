@@ -34,6 +34,7 @@ mod names;
 mod nonces;
 mod output_checks;
 mod own_python;
+mod page_cache;
 mod partial_prompts;
 mod perplexity;
 mod prompts;

@@ -121,8 +121,7 @@ const WITH_TTFT: &[&str] = &["--scenario", "ttft"];
 #[test]
 fn wrong_tokens_in_one_token_requests_are_found_and_correct_ones_pass() {
     // `sed` replaces the id in every output of one token by 77, and 77 itself by 78. The second command doesn't match the space.
-    let replace_id =
-        r#"| sed -u -e 's/"output_ids":\[77\]/"output_ids":[ 78]/' -e 's/"output_ids":\[[0-9]*\]/"output_ids":[77]/'"#;
+    let replace_id = r#"| sed -u -e 's/"output_ids":\[77\]/"output_ids":[ 78]/' -e 's/"output_ids":\[[0-9]*\]/"output_ids":[77]/'"#;
     let run = run(&[("garbles", replace_id), RIGHT], Verifier::Engine(""), WITH_TTFT);
     let outputs = |label: &str| -> Vec<Value> {
         let samples = run.record.samples_of(label).into_iter();

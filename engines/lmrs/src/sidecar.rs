@@ -49,7 +49,7 @@ pub struct Sidecar {
 impl Sidecar {
     /// `first_plan` describes the packed layout if every matrix fits. Different layouts must have different texts.
     pub fn of(folder: &ModelFolder, first_plan: &str) -> Result<Self> {
-        Self::in_directory(&paths::data_dir()?.join("packed"), &folder.weights, first_plan)
+        Self::in_directory(&paths::packed_weights()?, &folder.weights, first_plan)
     }
 
     fn in_directory(directory: &Path, weights: &[PathBuf], first_plan: &str) -> Result<Self> {

@@ -36,6 +36,11 @@ pub fn checkout() -> Option<PathBuf> {
     exe.as_deref().and_then(checkout_above).or_else(|| checkout_above(&std::env::current_dir().ok()?))
 }
 
+/// The folder in which engines keep weights in a layout of their own for later loads of the same files.
+pub fn packed_weights() -> Result<PathBuf> {
+    Ok(data_dir()?.join("packed"))
+}
+
 fn checkout_above(start: &Path) -> Option<PathBuf> {
     let is_checkout = |dir: &&Path| {
         dir.join("Cargo.toml").is_file()

@@ -1,5 +1,5 @@
-//! Compares the cases of one configuration that differ in one setting: batch, cache, padding, depth or drafts. A block measures
-//! both cases in one launch, one after the other. So the rounds are paired by their numbers, and the interval is over blocks, as
+//! Compares the cases of one configuration that differ in one setting: batch, cache, padding, depth, drafts, or the files before a
+//! launch. A block measures both cases, one after the other. So the rounds are paired by their numbers, and the interval is over blocks, as
 //! between engines.
 
 use super::within::{stopped_by, stored_floor};
@@ -26,7 +26,7 @@ pub fn setting_effects(values: &Values, is_sound: impl Fn(usize) -> bool) -> Vec
     let plan = values.plan;
     let cases: Vec<usize> = (0..plan.cases.len())
         .filter(|&case| {
-            plan.cases[case].workload.kind.is_warm() && values.is_measured(case) && is_sound(case)
+            plan.cases[case].workload.kind.generates() && values.is_measured(case) && is_sound(case)
         })
         .collect();
     let pairs = cases.iter().flat_map(|&case| pairs_of(plan, &cases, case));
