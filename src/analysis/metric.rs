@@ -49,15 +49,15 @@ pub const METRICS: &[Metric] = &[
     },
     Metric {
         id: MetricId::new("load_rate"),
-        title: "read weights",
+        title: "load rate",
         unit: Unit::BytesPerSecond,
         better: Better::Higher,
-        wording: Wording::Speed("reads its weights"),
+        wording: Wording::Speed("reads its files"),
         per: Per::Sample,
         shown: Shown::Beside(MetricId::COLD_START),
-        about: "bytes of the weights in memory, as the engine reports them, per second of the cold start. Engines that map \
-                files read them with the first request, so the rate of the load phases alone would be too high. Only in the \
-                scenario `load`.",
+        about: "bytes of the model's files per second of the cold start, so the start of the process counts. Engines that map \
+                files read them with the first request, so a rate of the load phases would be too high. Only in the scenario \
+                `load`.",
         of: |observed| load_rate(observed).into_iter().collect(),
     },
     Metric {
@@ -560,9 +560,9 @@ fn warm_run(observed: &Observation) -> Option<f64> {
     total_of(observed.sample, observed.mode).first().copied().filter(|_| is_warm)
 }
 
-/// The bytes of the weights per second of the cold start.
+/// The bytes of the model's files per second of the cold start.
 fn load_rate(observed: &Observation) -> Option<f64> {
-    let bytes = observed.launch.loaded.as_ref()?.facts.weights_bytes?;
+    let bytes = observed.launch.files_bytes?;
     let ns = cold_start(observed).first().copied().filter(|_| observed.kind == Kind::Launch)?;
     Some(bytes as f64 * 1e9 / ns)
 }

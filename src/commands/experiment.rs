@@ -343,14 +343,16 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }
 }
 
-/// Whether the case was not measured because of its depth, and other depths of its scenario were.
+/// Whether the case was not measured because of its depth, or because its files stay in memory, and other cases of its scenario were.
 fn is_end_of_sweep(record: &RunRecord, failure: &Failure) -> bool {
     let cases = &record.header.plan.cases;
     let Some(case) = failure.case.map(|case| &cases[case]) else { return false };
+    let shape = case.workload.shape;
     let is_measured = |other: &Case| {
+        let of_other = other.workload.shape;
         other.configuration == case.configuration
             && other.workload.scenario == case.workload.scenario
-            && other.workload.shape.depth < case.workload.shape.depth
+            && (of_other.depth < shape.depth || of_other.page_cache.is_kept() && !shape.page_cache.is_kept())
     };
     failure.launch.is_none() && record.measured().any(|sample| is_measured(&cases[sample.case]))
 }

@@ -103,6 +103,14 @@ macro_rules! axes {
                 axes.map(|(axis, values)| format!("{axis}: {}", values.join(", "))).collect::<Vec<_>>().join("; ")
             }
 
+            /// The options whose values none of these scenarios uses. A scenario may use only the first value.
+            pub fn unused(&self, used: &[Axes]) -> Vec<String> {
+                let is_used = [$((stringify!($axis), self.$axis.is_empty()
+                    || used.iter().any(|it| it.$axis.first() == self.$axis.first())),)+];
+                let unused = is_used.into_iter().filter(|(_, is_used)| !is_used);
+                unused.map(|(axis, _)| format!("--{}", axis.replace('_', "-"))).collect()
+            }
+
             /// The values of a point that a workload's label names: `128`, `batch 4`, or `cache off` and `left` (the padding).
             /// `own`: the axes of the scenario.
             pub fn words_of(self, point: &Point, own: &Axes) -> Vec<String> {
@@ -128,14 +136,6 @@ macro_rules! axes {
             pub fn of_points(points: &[Point]) -> Self {
                 let values = Self { $($axis: points.iter().flat_map(|it| list::<$value>(it.$($field).+)).collect(),)+ };
                 values.distinct()
-            }
-
-            /// The options whose values none of these scenarios uses. A scenario may use only the first value.
-            pub fn unused(&self, used: &[Axes]) -> Vec<String> {
-                let is_used = [$((stringify!($axis), self.$axis.is_empty()
-                    || used.iter().any(|it| it.$axis.first() == self.$axis.first())),)+];
-                let unused = is_used.into_iter().filter(|(_, is_used)| !is_used);
-                unused.map(|(axis, _)| format!("--{}", axis.replace('_', "-"))).collect()
             }
 
             pub fn axes(&self) -> Axes<'_> {

@@ -49,16 +49,15 @@ impl Scenario {
     }
 
     pub fn axes_with<'a>(&self, set: &'a AxisValues) -> Axes<'a> {
-        match self.kind {
-            Kind::Warm => self.axes.with(Axes { speculation: &[], page_cache: &[], ..set.axes() }),
-            Kind::Speculative => self.axes.with(Axes { page_cache: &[], ..set.axes() }),
-            Kind::Query => Axes::NONE,
-            Kind::Launch => self.axes.with(Axes {
+        let set = match self.kind {
+            // A launch has one first request.
+            Kind::Launch => Axes {
                 page_cache: &set.page_cache,
                 ..Axes::of(&[], set.new_tokens.get(..1).unwrap_or_default())
-            }),
-            Kind::Score => self.axes.with(Axes::of(&set.prompt_tokens, &[])),
-        }
+            },
+            kind => kind.axes(set.axes()),
+        };
+        self.axes.with(set)
     }
 }
 
@@ -83,6 +82,17 @@ pub enum Kind {
 impl Kind {
     /// The kinds whose requests come after the launch, in rounds.
     pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Speculative, Self::Query];
+
+    /// These axes, without those that the kind cannot have.
+    pub fn axes(self, axes: Axes<'_>) -> Axes<'_> {
+        match self {
+            Self::Launch => Axes { speculation: &[], ..axes },
+            Self::Warm => Axes { speculation: &[], page_cache: &[], ..axes },
+            Self::Speculative => Axes { page_cache: &[], ..axes },
+            Self::Query => Axes::NONE,
+            Self::Score => Axes::of(axes.prompt_tokens, &[]),
+        }
+    }
 
     /// Whether the requests generate tokens after a warm-up.
     pub fn is_warm(self) -> bool {

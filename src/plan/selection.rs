@@ -395,27 +395,15 @@ pub fn scenarios(registry: &Registry, names: &[String], own: &[Scenario]) -> Res
     Ok(selected)
 }
 
-/// Refuses an axis in scenarios that cannot have it: drafts where the metrics are those of plain decoding, and a dropped page
-/// cache where no engine is launched.
+/// Refuses a setting that a scenario of a run file cannot have, because it measures another kind of work.
 fn check_kinds(selection: &Selection) -> Result<()> {
-    let rules: [(&str, &str, fn(&Axes) -> bool, Kind, &str); 2] = [
-        ("speculation", "drafts tokens", |it| it.speculation.is_empty(), Kind::Speculative, "speculative"),
-        ("page-cache", "measures a launch", |it| it.page_cache.is_empty(), Kind::Launch, "load"),
-    ];
-    for (option, does, is_without, kind, example) in rules {
-        let mut scenarios = selection.scenarios.iter();
-        let cannot = |it: &&Scenario| it.kind != kind && !is_without(&it.axes);
-        if let Some(other) = scenarios.clone().find(cannot) {
-            let message = format!(
-                "`scenarios.{}`: `{}`: no scenario like this one {does}",
-                other.name,
-                option.replace('-', "_")
+    for scenario in &selection.scenarios {
+        if let Some(option) = scenario.axes.unused(&[scenario.kind.axes(scenario.axes)]).first() {
+            let (name, key) = (scenario.name, option.trim_start_matches("--"));
+            let message = format!("`scenarios.{name}`: `{key}`: no scenario like this one has this setting");
+            return Err(
+                Usage(format!("{message}\nhint: `orchestrate scenarios` lists the axes of each")).into()
             );
-            return Err(Usage(format!("{message}\nhint: `like = \"{example}\"`")).into());
-        }
-        if !is_without(&selection.axes.axes()) && !scenarios.any(|it| it.kind == kind) {
-            let message = format!("--{option}: none of the selected scenarios {does}");
-            return Err(Usage(format!("{message}\nhint: -s {example}")).into());
         }
     }
     Ok(())
@@ -424,7 +412,7 @@ fn check_kinds(selection: &Selection) -> Result<()> {
 /// Refuses an option that no selected scenario uses.
 fn check_unused(selection: &Selection) -> Result<()> {
     let axes: Vec<Axes> = selection.scenarios.iter().map(|it| it.axes_with(&selection.axes)).collect();
-    if let Some(option) = selection.axes.unused(&axes).first() {
+    if let Some(option) = selection.axes.axes().unused(&axes).first() {
         let message = format!("{option}: none of the selected scenarios uses it");
         return Err(Usage(format!("{message}\nhint: `orchestrate scenarios` lists the axes of each")).into());
     }

@@ -122,6 +122,9 @@ pub struct Launch {
     /// The memory in use on each GPU just before the process was started. Empty for an engine on the CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus_before: Vec<UsedGpuMemory>,
+    /// The bytes of the model's files, if a case measures launches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

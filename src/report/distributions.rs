@@ -77,7 +77,12 @@ impl<'a> DistributionTable<'a> {
             Scale::of(Unit::Nanoseconds, numbers.iter().flat_map(|it| it.requests.iter().copied()));
         let is_rate = metric.better == Better::Higher;
         let of_metric = if is_rate { OF_RATE } else { &OF_METRIC };
-        let of_requests = if is_rate { &OF_REQUESTS[..] } else { &OF_REQUESTS[..1] };
+        let of_requests = match numbers.iter().all(|it| it.requests.iter().all(|it| it.is_nan())) {
+            // Queries have no time of a request beside their own.
+            true => &[],
+            false if is_rate => &OF_REQUESTS[..],
+            false => &OF_REQUESTS[..1],
+        };
         let grouped = |group, scale: Scale| {
             move |title: &&str| Column { group: Some(group), ..Column::value(title, scale.symbol) }
         };
@@ -122,15 +127,17 @@ impl<'a> DistributionTable<'a> {
                  more `--iterations` or `--blocks`"
             )
         });
-        let notes =
-            std::iter::once("request: the time of a whole request".to_string()).chain(notes).collect();
+        let of_request =
+            (!of_requests.is_empty()).then(|| "request: the time of a whole request".to_string());
+        let notes = of_request.into_iter().chain(notes).collect();
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
     }
 }
 
 /// The headline metric of a measured row, with its summary.
+/// The headline metric of a measured case. A text is scored once, so its perplexity has no distribution.
 fn headline(row: &Row) -> Option<(&'static Metric, &Summary)> {
-    let metric = row.case.headline.filter(|_| row.failure.is_none())?;
+    let metric = row.case.headline.filter(|it| row.failure.is_none() && it.id != MetricId::PERPLEXITY)?;
     Some((metric, row.summary(metric.id)?))
 }
 

@@ -195,8 +195,8 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Launches the engine of a slot and measures its cases of kind `Launch` with this page cache. An engine with dropped pages ends
-    /// after its case; the other requests of the block come after a launch with kept pages.
+    /// Measures the cases of kind `Launch` with this page cache, each in a launch of its own. With kept pages, the engine then stays
+    /// for the other requests of the block.
     async fn measure_launch_cases(
         &mut self,
         group: &mut MemoryGroup,
@@ -207,26 +207,34 @@ impl<'a> Blocks<'_, 'a> {
         let configuration = group.slots[slot].configuration;
         let mut cases = self.schedule.open_cases(configuration, &[Kind::Launch]);
         cases.retain(|&case| self.plan.cases[case].workload.shape.page_cache == page_cache);
-        let purpose = Purpose::Block(block, page_cache);
-        let has_rounds = !self.schedule.open_cases(configuration, Kind::IN_ROUNDS).is_empty();
-        if page_cache.is_kept() && (has_rounds || !cases.is_empty()) {
-            self.launch_slot(group, slot, purpose, None).await?;
+        let is_kept = page_cache.is_kept();
+        if !is_kept && !cases.is_empty() && !self.launches.has_loaded(configuration) {
+            // The first load may pack the weights, and shows which files the engine reads later.
+            self.launch_slot(group, slot, Purpose::Block(block, PageCache::Kept), None).await?;
+            self.end_slot(group, slot).await?;
         }
         for case in cases {
-            if !page_cache.is_kept() {
-                self.launch_slot(group, slot, purpose, Some(case)).await?;
+            if self.schedule.has_failed(case) {
+                continue;
             }
+            self.end_slot(group, slot).await?;
+            let of_case = (!is_kept).then_some(case);
+            self.launch_slot(group, slot, Purpose::Block(block, page_cache), of_case).await?;
             let ends = self.schedule.time_budget.ends();
-            let Some(launched) = group.slots[slot].launched.as_mut() else { break };
+            let Some(launched) = group.slots[slot].launched.as_mut() else { continue };
             let began = Instant::now();
             let outcome = within_budget(ends, self.cases().measure_launch_case(launched, case)).await;
             self.handle_outcome(group, slot, case, outcome).await?;
-            if !page_cache.is_kept() {
-                self.end_slot(group, slot).await?;
-            }
             self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
         }
-        Ok(())
+        let has_rounds = !self.schedule.open_cases(configuration, Kind::IN_ROUNDS).is_empty();
+        match is_kept {
+            false => self.end_slot(group, slot).await,
+            true if has_rounds && group.slots[slot].launched.is_none() => {
+                self.launch_slot(group, slot, Purpose::Block(block, page_cache), None).await
+            }
+            true => Ok(()),
+        }
     }
 
     /// Ends the engine of a slot, if it is running.
@@ -450,6 +458,9 @@ impl<'a> Blocks<'_, 'a> {
         let mut launched = self.launches.start(self.journal, index, purpose).await?;
         let model = self.launches.model_path(index).to_string();
         let outcome = self.cases().request_cold(&mut launched, &model, case, round).await;
+        if self.plan.drops_page_cache() {
+            self.launches.note_packed_files(&launched).await?;
+        }
         let can_answer = false;
         end(self.journal, launched, can_answer).await?;
         outcome

@@ -1,6 +1,7 @@
 //! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no number.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,9 +12,10 @@ use super::conversion::Conversions;
 use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Launched, Purpose, Settings, launching, load_request};
 use super::page_cache;
-use crate::machine::gpu;
+use crate::machine::{gpu, memory};
 use crate::plan::Plan;
 use crate::plan::axes::PageCache;
+use crate::plan::scenario::Kind;
 use crate::record::Launch;
 use crate::run::process::{Cause, Conversation, EngineFailure, Hello, LaunchError, Stage};
 use crate::shell::pasteable;
@@ -38,6 +40,8 @@ pub(super) struct Launches<'a> {
     /// Configurations whose last launch did not answer `hello`. The first time, a slow disk may be the cause, so the engine is
     /// started once more.
     missed_hello: BTreeSet<usize>,
+    /// The files of packed weights of configurations that have loaded their model, in runs that drop the page cache.
+    packed: BTreeMap<usize, BTreeSet<PathBuf>>,
     /// The number of processes so far. It is part of the mark of each process, by which leftover processes are found.
     process_count: u32,
 }
@@ -52,6 +56,7 @@ impl<'a> Launches<'a> {
             minimal: BTreeSet::new(),
             answered_hello: BTreeSet::new(),
             missed_hello: BTreeSet::new(),
+            packed: BTreeMap::new(),
             process_count: 0,
         }
     }
@@ -80,6 +85,9 @@ impl<'a> Launches<'a> {
         // The launch is recorded either way: a failure refers to it.
         launched.number(journal)?;
         loaded.map_err(|cause| launched.failure(Stage::Load, cause))?;
+        if self.plan.drops_page_cache() {
+            self.note_packed_files(&launched).await?;
+        }
         Ok(launched)
     }
 
@@ -215,9 +223,12 @@ impl<'a> Launches<'a> {
         // Read before the start, so that no clock of the launch counts it.
         let gpus_before =
             if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::used_memory).await? };
-        if let Purpose::Block(_, page_cache) | Purpose::OneShot(_, page_cache) = purpose {
-            self.prepare_page_cache(index, page_cache).await?;
-        }
+        let files_bytes = match purpose {
+            Purpose::Block(_, page_cache) | Purpose::OneShot(_, page_cache) => {
+                self.prepare_page_cache(journal, index, page_cache).await?
+            }
+            Purpose::OutputCheck => None,
+        };
         let conversation = Conversation::start(&launching, self.settings.deadlines)?;
         let launch = Launch {
             configuration: index,
@@ -229,25 +240,58 @@ impl<'a> Launches<'a> {
             pid: conversation.process.pid,
             converted: self.conversions.conversion_for(index).cloned(),
             gpus_before,
+            files_bytes,
             ..Launch::default()
         };
         Ok(Launched::of(conversation, launch))
     }
 
-    /// Drops the model's files from the page cache, or fills it again if another case of the plan dropped them.
-    async fn prepare_page_cache(&self, index: usize, page_cache: PageCache) -> Result<(), LaunchError> {
-        if !self.plan.drops_page_cache() {
-            return Ok(());
+    /// Before a measured launch: drops the files of the model and of the engine from the page cache, or reads them into it. Returns the
+    /// bytes of the model's files; `None` if no case of the configuration measures a launch.
+    async fn prepare_page_cache(
+        &self,
+        journal: &mut Journal<'_>,
+        index: usize,
+        page_cache: PageCache,
+    ) -> Result<Option<u64>, LaunchError> {
+        let cases = self.plan.cases_of(index);
+        if !cases.iter().any(|&case| self.plan.cases[case].workload.kind == Kind::Launch) {
+            return Ok(None);
         }
-        let model = self.model_path(index).to_string();
-        let prepared = off_thread(move || match page_cache {
-            PageCache::Dropped => page_cache::drop_pages(&model),
-            PageCache::Kept => page_cache::fill(&model),
+        let model = PathBuf::from(self.model_path(index));
+        let packed: Vec<PathBuf> = self.packed.get(&index).into_iter().flatten().cloned().collect();
+        let prepared = off_thread(move || {
+            let of_model = page_cache::files_of(&model);
+            let bytes = page_cache::bytes_of(&of_model);
+            let files = [of_model, packed].concat();
+            match page_cache {
+                PageCache::Dropped => page_cache::drop_pages(&files).map(|()| (bytes, true)),
+                PageCache::Kept => Ok((bytes, page_cache::fill(&files))),
+            }
         });
-        prepared.await?.map_err(|error| {
-            let cause = Cause::Unsupported(format!("{error:#}"));
-            EngineFailure::without_process(Stage::Load, cause).into()
-        })
+        let unsupported = |error: anyhow::Error| {
+            EngineFailure::without_process(Stage::Load, Cause::Unsupported(format!("{error:#}")))
+        };
+        let (bytes, is_prepared) = prepared.await?.map_err(unsupported)?;
+        if !is_prepared {
+            let message = "the model's files do not stay in memory, so `load` reads parts of them from the disk; use a smaller model, \
+                           or end other programs";
+            journal.warn(Some(index), message.into())?;
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Whether an engine has loaded the model of this configuration in this run.
+    pub fn has_loaded(&self, index: usize) -> bool {
+        self.packed.contains_key(&index)
+    }
+
+    /// Remembers the files of packed weights that an engine has mapped, so that they can be dropped before a later launch.
+    pub async fn note_packed_files(&mut self, launched: &Launched) -> Result<()> {
+        let pid = launched.conversation.process.pid;
+        let found = off_thread(move || page_cache::packed_files_of(&memory::tree(pid))).await?;
+        self.packed.entry(launched.launch.configuration).or_default().extend(found);
+        Ok(())
     }
 
     /// Whether an engine did not answer `hello` for the first time, or for the first time since its last answer. If so, warns

@@ -3,64 +3,73 @@
 //!
 //! Mapped pages cannot be dropped, so nothing may run that has the files mapped.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The share of the files that may stay in memory: pages that another process reads again at once.
+/// The share of a file that may stay in memory: pages that another process reads again at once.
 const MAX_SHARE_LEFT: f64 = 0.01;
+/// The share of the files that must be in memory after they are read.
+const MIN_SHARE_FILLED: f64 = 0.99;
 /// Folders below a model's folder are read to this depth. Deeper ones hold no weights.
 const MAX_FOLDER_DEPTH: u32 = 4;
 
-/// Drops the kernel's copies of a model's files. An error says why they stay in memory.
-pub fn drop_pages(model: &str) -> Result<()> {
-    let mut pages = Pages::default();
-    for path in files_of(model) {
-        let file = open(&path)?;
-        let in_file = || format!("the pages of `{}` cannot be dropped", path.display());
-        drop_pages_of(&file).with_context(in_file)?;
-        pages.add(pages_of(&file).with_context(in_file)?);
-    }
-    if pages.in_memory as f64 > pages.all as f64 * MAX_SHARE_LEFT {
-        bail!(
-            "needs the model's files out of the page cache, and {:.0} % of their pages stay there: another process has them open, \
-             they are on a file system in memory, or they belong to another user",
-            100.0 * pages.in_memory as f64 / pages.all as f64
-        );
-    }
-    Ok(())
-}
-
-/// Reads the files of a model that are not in memory.
-pub fn fill(model: &str) -> Result<()> {
-    for path in files_of(model) {
-        let mut file = open(&path)?;
-        let pages = pages_of(&file).unwrap_or_default();
-        if pages.in_memory < pages.all {
-            std::io::copy(&mut file, &mut std::io::sink())
-                .with_context(|| format!("cannot read `{}`", path.display()))?;
+/// Drops the kernel's copies of these files. An error says why a file stays in memory.
+pub fn drop_pages(files: &[PathBuf]) -> Result<()> {
+    for path in files {
+        let of_file = || format!("the pages of `{}` cannot be dropped", path.display());
+        let file = File::open(path).with_context(of_file)?;
+        drop_pages_of(&file).with_context(of_file)?;
+        let Pages { all, in_memory } = pages_of(&file).with_context(of_file)?;
+        if in_memory as f64 > all as f64 * MAX_SHARE_LEFT {
+            bail!(
+                "cannot read the files from the disk: {:.0} % of `{}` stays in memory; another process has it mapped, its file \
+                 system is in memory, or it belongs to another user",
+                100.0 * in_memory as f64 / all as f64,
+                path.display()
+            );
         }
     }
     Ok(())
 }
 
-fn open(path: &Path) -> Result<File> {
-    File::open(path).with_context(|| format!("cannot read `{}`", path.display()))
+/// Reads these files where they are not in memory. Returns whether they are in memory then; a file that cannot be read does not
+/// count, because the engine reports it.
+pub fn fill(files: &[PathBuf]) -> bool {
+    let mut pages = Pages::default();
+    for mut file in files.iter().filter_map(|path| File::open(path).ok()) {
+        if pages_of(&file).is_ok_and(|it| it.in_memory < it.all) {
+            let _ = std::io::copy(&mut file, &mut std::io::sink());
+        }
+        let Pages { all, in_memory } = pages_of(&file).unwrap_or_default();
+        (pages.all, pages.in_memory) = (pages.all + all, pages.in_memory + in_memory);
+    }
+    pages.in_memory as f64 >= pages.all as f64 * MIN_SHARE_FILLED
 }
 
-/// The files of a model, and the packed weights that engines keep for later loads.
-fn files_of(model: &str) -> Vec<PathBuf> {
-    let model = Path::new(model);
+/// The files of a model.
+pub fn files_of(model: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     match model.is_dir() {
         true => add_files_below(model, MAX_FOLDER_DEPTH, &mut files),
         false => files.extend(parts_of(model)),
     }
-    if let Ok(packed) = paths::packed_weights() {
-        add_files_below(&packed, 1, &mut files);
-    }
     files
+}
+
+pub fn bytes_of(files: &[PathBuf]) -> u64 {
+    files.iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum()
+}
+
+/// The files with packed weights that these processes have mapped.
+pub fn packed_files_of(pids: &[u32]) -> BTreeSet<PathBuf> {
+    let Ok(packed) = paths::packed_weights() else { return BTreeSet::new() };
+    let maps = pids.iter().filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/maps")).ok());
+    let of_line = |line: &str| line.find('/').map(|at| PathBuf::from(&line[at..]));
+    let files = maps.flat_map(|maps| maps.lines().filter_map(of_line).collect::<Vec<_>>());
+    files.filter(|file| file.starts_with(&packed) && file.is_file()).collect()
 }
 
 fn add_files_below(folder: &Path, depth: u32, files: &mut Vec<PathBuf>) {
@@ -74,13 +83,19 @@ fn add_files_below(folder: &Path, depth: u32, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The file, and the files beside it whose names differ in digits only: `model-00001-of-00002.gguf` is a part of a model.
+/// The file, or all parts of a model whose files have names like `model-00001-of-00002.gguf`.
 fn parts_of(file: &Path) -> Vec<PathBuf> {
-    let without_digits = |path: &Path| -> Option<String> {
-        Some(path.file_name()?.to_string_lossy().chars().filter(|it| !it.is_ascii_digit()).collect())
+    let model_and_count = |path: &Path| -> Option<(String, String)> {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        let (part, count) = name.rsplit_once("-of-")?;
+        let (model, number) = part.rsplit_once('-')?;
+        number.parse::<u32>().ok().map(|_| (model.to_string(), count.to_string()))
     };
-    let is_part = |path: &PathBuf| path.is_file() && without_digits(path) == without_digits(file);
-    file.parent().map(|folder| entries(folder).into_iter().filter(is_part).collect()).unwrap_or_default()
+    let (Some(wanted), Some(folder)) = (model_and_count(file), file.parent()) else {
+        return vec![file.to_path_buf()].into_iter().filter(|file| file.is_file()).collect();
+    };
+    let is_part = |path: &PathBuf| path.is_file() && model_and_count(path).as_ref() == Some(&wanted);
+    entries(folder).into_iter().filter(is_part).collect()
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -94,17 +109,10 @@ struct Pages {
     in_memory: usize,
 }
 
-impl Pages {
-    fn add(&mut self, other: Self) {
-        self.all += other.all;
-        self.in_memory += other.in_memory;
-    }
-}
-
 #[cfg(target_os = "linux")]
 fn drop_pages_of(file: &File) -> std::io::Result<()> {
-    // A page that is not yet on the disk cannot be dropped.
-    rustix::fs::fdatasync(file)?;
+    // A page that is not yet on the disk cannot be dropped. Some file systems have no pages to write.
+    let _ = rustix::fs::fdatasync(file);
     Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }
 
@@ -153,29 +161,40 @@ fn pages_of(_: &File) -> std::io::Result<Pages> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_files_of_a_folder_include_those_of_its_folders() {
+    fn folder_with(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["model.safetensors", "part/more.bin"] {
+        for name in names {
             let path = folder.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "weights").unwrap();
         }
-        let files = files_of(&folder.path().display().to_string());
-        for name in ["model.safetensors", "part/more.bin"] {
-            assert!(files.contains(&folder.path().join(name)), "{files:?}");
-        }
+        folder
+    }
+
+    /// The names of the files of a model in a folder.
+    fn names_of(folder: &tempfile::TempDir, model: &str) -> Vec<String> {
+        let files = files_of(&folder.path().join(model));
+        let name = |path: &PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
+        let mut names: Vec<String> = files.iter().map(name).collect();
+        names.sort();
+        names
     }
 
     #[test]
-    fn the_files_of_a_file_are_its_parts() {
-        let folder = tempfile::tempdir().unwrap();
-        let names = ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b-00001-of-00002.gguf"];
-        let [first, second, _] = names.map(|name| folder.path().join(name));
-        names.iter().for_each(|name| std::fs::write(folder.path().join(name), "weights").unwrap());
-        let mut parts = parts_of(&first);
-        parts.sort();
-        assert_eq!(parts, [first, second]);
+    fn the_files_of_a_folder_include_those_of_its_folders() {
+        let folder = folder_with(&["model.safetensors", "part/more.bin"]);
+        assert_eq!(names_of(&folder, ""), ["model.safetensors", "part/more.bin"]);
+    }
+
+    #[test]
+    fn a_model_of_several_files_does_not_include_other_models() {
+        let parts = ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"];
+        let others =
+            ["a-00001-of-00003.gguf", "b-00001-of-00002.gguf", "llama-3.2-3b.gguf", "llama-3.1-8b.gguf"];
+        let folder = folder_with(&[&parts[..], &others].concat());
+        assert_eq!(names_of(&folder, parts[0]), parts);
+        assert_eq!(names_of(&folder, others[2]), [others[2]]);
+        assert_eq!(names_of(&folder, "absent.gguf"), [""; 0]);
     }
 
     #[cfg(target_os = "linux")]
@@ -183,7 +202,7 @@ mod tests {
     fn a_file_that_is_read_is_in_memory() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), vec![1; 3 * rustix::param::page_size() + 1]).unwrap();
-        fill(&file.path().display().to_string()).unwrap();
+        assert!(fill(&[file.path().to_path_buf()]));
         assert_eq!(pages_of(file.as_file()).unwrap(), Pages { all: 4, in_memory: 4 });
         let empty = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(pages_of(empty.as_file()).unwrap(), Pages::default());

@@ -29,7 +29,7 @@ fn python() -> PathBuf {
 }
 
 /// The number of scored tokens and the perplexity, without an engine.
-fn by_transformers_alone(scratch: &Scratch) -> (u64, f64) {
+fn by_plain_pytorch(scratch: &Scratch) -> (u64, f64) {
     let folder = embedded::folder().unwrap();
     let mut command = scratch.command(python());
     command.arg(root().join("tests/engines/perplexity.py")).arg(&folder).arg(folder.join("heldout.txt"));
@@ -42,7 +42,7 @@ fn by_transformers_alone(scratch: &Scratch) -> (u64, f64) {
 fn the_perplexity_in_f32_agrees_between_engines_and_with_a_computation_without_them() {
     let (_slot, scratch) = (slot(), Scratch::new());
     ROWS.iter().for_each(|row| assert_is_ready(row.split(':').next().unwrap()));
-    let (tokens, expected) = by_transformers_alone(&scratch);
+    let (tokens, expected) = by_plain_pytorch(&scratch);
     let mut command = with_user_setup(scratch.orchestrate());
     command.args(ROWS.iter().flat_map(|row| ["-e", row])).args(["-s", "perplexity", "--json", "-"]);
     let (window, windows) = (WINDOW.to_string(), WINDOWS.to_string());

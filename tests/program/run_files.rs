@@ -157,6 +157,19 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
 }
 
 #[test]
+fn a_scenario_has_no_setting_that_its_kind_of_work_cannot_have() {
+    let scratch = Scratch::new();
+    for (like, setting) in
+        [("perplexity", "batch = 4"), ("queries", "new-tokens = 4"), ("decode", "page-cache = \"dropped\"")]
+    {
+        let text = format!("scenario = \"mine\"\n[scenarios.mine]\nlike = \"{like}\"\n{setting}\n");
+        let key = setting.split(' ').next().unwrap();
+        let refused = format!("`scenarios.mine`: `{key}`: no scenario like this one has this setting");
+        run(&scratch, &text, &[]).exits_with(2).assert_stderr(&[&refused]);
+    }
+}
+
+#[test]
 fn a_target_that_names_no_case_is_an_error_unless_an_option_replaced_the_files_selection() {
     let scratch = Scratch::new();
     let (engine, file) = (scratch.engine("one", "--per-token-ns 1000000"), scratch.join("run.toml"));

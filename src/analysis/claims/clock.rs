@@ -31,6 +31,9 @@ const ALLOWED_SHARE: f64 = 0.05;
 const SPAN_QUANTILE: f64 = 0.25;
 /// The least number of requests. If there are fewer, a busy machine may have delayed all of them.
 const MIN_REQUESTS: usize = 3;
+/// The least number of requests of a case for the check of tokens that are stamped together. With three requests on a busy machine, a
+/// correct engine was accused: each prefill was delayed, and the check compares it with that of a request for one token.
+const MIN_REQUESTS_STAMPED: usize = 10;
 /// If each of many requests leaves out more than this share, the clock is false, even if the time is below `ALLOWED_NS`. The time
 /// must also be far above that of another engine in the same run. This check is for runs whose requests all have about the same
 /// length; for other runs, there is the check in `growth`.
@@ -310,8 +313,8 @@ fn stamped_together(subject: &Subject, case: usize) -> Option<Contradiction> {
     let later_tokens_ns = shortest.elapsed_ns() as f64 - one_token_ns;
     let stamped_ns = stamped_ns(shortest)? as f64;
     // A busy machine may delay every request a little, and may delay even the shortest of few requests.
-    let is_long_enough =
-        samples.len() >= MIN_REQUESTS && later_tokens_ns > ALLOWED_NS.max(MIN_RATIO_TO_FIRST * one_token_ns);
+    let is_long_enough = samples.len() >= MIN_REQUESTS_STAMPED
+        && later_tokens_ns > ALLOWED_NS.max(MIN_RATIO_TO_FIRST * one_token_ns);
     if stamp == Some(Stamp::End) || !is_long_enough || stamped_ns >= MIN_STAMPED_SHARE * later_tokens_ns {
         return None;
     }

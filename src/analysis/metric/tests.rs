@@ -113,6 +113,9 @@ fn cold_start_belongs_to_the_first_request_of_a_launch() {
     assert_eq!(values("cold_start", &first, &launch, Kind::Launch, Mode::Warm), [2020e6]);
     assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::Warm), NO_VALUES);
     assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::OneShot), [2020e6]);
+    let of_files = Launch { files_bytes: Some(4_040_000_000), ..launch.clone() };
+    assert_eq!(values("load_rate", &first, &of_files, Kind::Launch, Mode::Warm), [2e9]);
+    assert_eq!(values("load_rate", &first, &launch, Kind::Launch, Mode::Warm), NO_VALUES);
     let second = Sample { index: 1, ..first };
     assert_eq!(values("cold_start", &second, &launch, Kind::Launch, Mode::Warm), NO_VALUES);
 }
