@@ -299,7 +299,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
         (certainties.contains(&Certainty::Same), "same: the 95 % interval is within 2 % of 1".into()),
         (
             inconclusive_mean || certainties.contains(&Certainty::Inconclusive),
-            format!("?: inconclusive, because of noise{of_mean}"),
+            format!("?: inconclusive, noise is too large for a decision{of_mean}"),
         ),
         (certainties.contains(&Certainty::NoVerdict), "?: no verdict, see above".into()),
         (

@@ -11,6 +11,7 @@
 use std::fmt;
 
 use super::decision::Decision;
+use super::experiment::Comparison;
 use super::interval::{Evidence, Interval};
 use super::noise_floor::VerdictThresholds;
 use super::verdict::{MetricKind, Verdict};
@@ -98,16 +99,9 @@ impl Phrase {
             }
             Verdict::Inconclusive => {
                 let difference = smallest_difference(decision.thresholds);
-                let bounds = if !interval.excludes_zero() {
-                    format!("({}; a difference must exceed {difference})", range())
-                } else if decision.lost_to_correction {
-                    format!("({}): not significant among all comparisons of the run", range())
-                } else {
-                    format!(
-                        "({}): within the noise of this machine ({})",
-                        range(),
-                        noise(decision.thresholds.difference())
-                    )
+                let bounds = match why_inconclusive(decision, interval) {
+                    Some(why) => format!("({}): {why}", range()),
+                    None => format!("({}; a difference must exceed {difference})", range()),
                 };
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }
@@ -167,6 +161,28 @@ impl Phrase {
             return Self { change: NO_DIFFERENCE.into(), bounds, caution: "" };
         }
         Self { change: format!("{change}{}", scale.words(estimate, words)), bounds, caution: "" }
+    }
+}
+
+/// The reason why an interval without 1 is inconclusive, in the same words everywhere. `None` if the interval includes 1, or if
+/// the comparison is decided.
+fn why_inconclusive(decision: &Decision, interval: &Interval) -> Option<String> {
+    let is_inconclusive = decision.verdict == Some(Verdict::Inconclusive) && interval.excludes_zero();
+    is_inconclusive.then(|| match decision.lost_to_correction {
+        true => "not significant among all comparisons of the run".into(),
+        false => not_beyond_noise(decision.thresholds),
+    })
+}
+
+/// `difference not beyond the noise of this machine (±97 %)`.
+pub fn not_beyond_noise(thresholds: VerdictThresholds) -> String {
+    format!("difference not beyond the noise of this machine ({})", noise(thresholds.difference()))
+}
+
+impl Comparison {
+    /// The reason why the comparison is inconclusive although its interval does not include 1.
+    pub fn why_inconclusive(&self) -> Option<String> {
+        why_inconclusive(&self.decision, &self.evidence.interval_of_enough_blocks()?)
     }
 }
 
@@ -382,7 +398,7 @@ pub fn size(log_ratio: f64) -> String {
 }
 
 /// A difference that noise may cause, in both directions: `±97 %`, or `a factor of 2.3` for more than 100 %.
-pub fn noise(log_ratio: f64) -> String {
+fn noise(log_ratio: f64) -> String {
     let size = size(log_ratio);
     if size.ends_with('%') { format!("±{size}") } else { size }
 }

@@ -67,7 +67,10 @@ pub fn in_short(row: &Row, against: &Row, pairs: &[PairVerdict], other: &str) ->
     Some(match decision.verdict {
         Some(Verdict::Faster | Verdict::Slower) => format!("{} {bounds}", with_other(&change, other)),
         Some(Verdict::Same) => format!("as fast as {other}, {}", change.trim_start_matches("the same ")),
-        Some(Verdict::Inconclusive) => format!("inconclusive against {other}"),
+        Some(Verdict::Inconclusive) => {
+            let why = comparison.why_inconclusive().map_or_else(String::new, |why| format!(": {why}"));
+            format!("inconclusive against {other}{why}")
+        }
         None if change == NO_DIFFERENCE => format!("{change} against {other}"),
         None => format!("{} (no verdict: {})", with_other(&change, other), plural(blocks, "block")),
     })
@@ -217,7 +220,10 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             more(part, blocks);
         }
         Some(Obstacle::TooWideForSame { blocks }) => {
-            part.say("It is inconclusive: the difference is small, but part of the interval is beyond the 2 % of `same`.");
+            match comparison.why_inconclusive() {
+                Some(why) => part.say(format!("It is inconclusive: {why}.")),
+                None => part.say("It is inconclusive: the difference is small, but part of the interval is beyond the 2 % of `same`."),
+            }
             more(part, blocks);
         }
         Some(Obstacle::ManyComparisons { blocks }) => {
@@ -227,11 +233,9 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             more(part, blocks);
         }
         Some(Obstacle::NoiseFloor) => {
-            part.say(format!(
-                "It is inconclusive: the estimated difference, {}, is within the noise of this machine ({}).",
-                stats::size(comparison.evidence.estimate().abs()),
-                stats::noise(comparison.decision.thresholds.difference())
-            ));
+            let difference = stats::size(comparison.evidence.estimate().abs());
+            let why = stats::not_beyond_noise(comparison.decision.thresholds);
+            part.say(format!("It is inconclusive: {why}. The estimated difference is {difference}."));
             part.say("A quieter machine helps: end other programs, or measure at another time.");
             part.hint("orchestrate machine");
             let is_of_few = comparison.floor.is_some_and(|it| !it.floor.is_reliable());

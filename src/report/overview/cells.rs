@@ -1,6 +1,6 @@
 //! Values and ratios as text, in the units and the precision of the default report.
 
-use stats::{Comparison, Obstacle, Phrase, Verdict, bounds_in_cell};
+use stats::{Comparison, Phrase, Verdict, bounds_in_cell};
 
 use crate::analysis::metric::{Metric, Scale, Unit};
 use crate::report::ranking::Compared;
@@ -41,27 +41,14 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
     match compared.verdict() {
         Some(Verdict::Faster | Verdict::Slower) => format!("{change}{mark}{than} {interval}"),
         Some(Verdict::Same) => format!("same{}", name(" as ")),
-        Some(Verdict::Inconclusive) if other.is_some() => {
-            format!("inconclusive:{}{ends}{}", name(" "), why_inconclusive(compared))
+        Some(Verdict::Inconclusive) => {
+            let of_other = other.map_or_else(String::new, |other| format!(": {other}"));
+            let why = compared.pair.comparison().and_then(Comparison::why_inconclusive);
+            let why = why.map_or_else(String::new, |why| format!("; {why}"));
+            format!("inconclusive{of_other}{ends}{why}")
         }
-        Some(Verdict::Inconclusive) => format!("inconclusive{ends}"),
         None => format!("{change}{NO_VERDICT}{than}"),
     }
-}
-
-/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`, ` (not significant)`.
-fn why_inconclusive(compared: &Compared) -> String {
-    compared.pair.comparison().map_or_else(String::new, |comparison| match comparison.obstacle() {
-        Some(Obstacle::ManyComparisons { .. }) => " (not significant)".into(),
-        _ if excludes_one(comparison) => {
-            format!(" (noise {})", stats::noise(comparison.decision.thresholds.difference()))
-        }
-        _ => String::new(),
-    })
-}
-
-fn excludes_one(comparison: &Comparison) -> bool {
-    comparison.evidence.interval_of_enough_blocks().is_some_and(|interval| interval.excludes_zero())
 }
 
 #[cfg(test)]
@@ -84,8 +71,10 @@ mod tests {
             decision.lost_to_correction = lost_to_correction;
             comparison(&Compared::as_stored(&pair), Some("reed"), true)
         };
-        assert!(text(false).contains("] (noise ±"), "{}", text(false));
-        assert!(text(true).ends_with("] (not significant)"), "{}", text(true));
+        let noise = "]; difference not beyond the noise of this machine (±";
+        assert!(text(false).contains(noise), "{}", text(false));
+        let correction = "]; not significant among all comparisons of the run";
+        assert!(text(true).ends_with(correction), "{}", text(true));
     }
 
     #[test]

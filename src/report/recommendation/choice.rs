@@ -159,6 +159,7 @@ impl Candidates {
             low: low.exp(),
             high: high.exp(),
             verdict: comparison.decision.verdict,
+            why_inconclusive: comparison.why_inconclusive(),
             blocks: comparison.blocks,
         })
     }

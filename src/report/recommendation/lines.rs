@@ -131,9 +131,9 @@ fn how_sure(choice: &Choice) -> String {
             format!("certain. It is {change} {}, over {blocks}.", phrase.bounds)
         }
         Some(Verdict::Same | Verdict::Inconclusive) => {
-            format!(
-                "not certain, because of noise. It is {interval}; a quieter machine or more blocks would decide."
-            )
+            let why = against.why_inconclusive.as_deref();
+            let why = why.map_or_else(|| ", because of noise".into(), |why| format!(": {why}"));
+            format!("not certain{why}. It is {interval}; a quieter machine or more blocks would decide.")
         }
         None => {
             let change = match phrase.change.as_str() {

@@ -76,5 +76,7 @@ pub struct Against {
     pub high: f64,
     /// Null without a verdict: too few blocks, or sequential order.
     pub verdict: Option<Verdict>,
+    /// The reason why the verdict is inconclusive although the interval does not include 1.
+    pub why_inconclusive: Option<String>,
     pub blocks: usize,
 }

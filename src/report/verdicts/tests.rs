@@ -34,7 +34,7 @@ fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     assert_eq!((cells[0], cells[1], cells[2]), ("ref", "11.0x", "same"), "{text}");
     assert!(cells[3].ends_with('?'), "{text}");
     assert!(text.contains("\nsame: the 95 % interval is within 2 % of 1\n"), "{text}");
-    assert!(text.contains("\n?: inconclusive, because of noise"), "{text}");
+    assert!(text.contains("\n?: inconclusive, noise is too large for a decision"), "{text}");
     let text = rendered(&record, "table", 80);
     assert_fits(&text, 80);
 }
