@@ -29,9 +29,10 @@ Exit codes:
   2    the command line is invalid
   3    in a comparison, a headline metric is inconclusive, or none was compared; or the machine was
        not steady enough for --save-baseline
-  4    a case failed, an output is wrong, a named engine cannot run, or no engine can run; all
-       other results are saved. In `setup` of several engines: at least one was not set up.
-       In `check`: the engine violates the protocol, or could not be checked
+  4    a case failed or the time budget ended before it, an output is wrong, a named engine cannot
+       run, or no engine can run; all other results are saved. In `setup` of several engines: at
+       least one was not set up. In `check`: the engine violates the protocol, or could not be
+       checked
   5    orchestrate itself failed
   130  interrupted; the results so far are saved
 If several apply, the first of 130, 5, 1, 2, 4, 3 is returned.";

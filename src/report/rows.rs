@@ -204,6 +204,11 @@ impl Row {
 }
 
 impl FailureSummary {
+    /// `failed`, or `had no time` if the time budget ended first: that is no failure of the engine.
+    pub fn verb(&self) -> &'static str {
+        if self.kind == FailureKind::NoTime { "had no time" } else { "failed" }
+    }
+
     /// The failure in one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
         // The message is complete without a kind: the engine itself did not fail.

@@ -1,6 +1,7 @@
 //! The report of one run, from its record. Raw samples become results and failures become rows. A row has the facts that
 //! the engine reported, and beside them the options that were requested.
 
+use super::budget;
 use super::document::TableId;
 use super::engines::{mismatches, word};
 use super::notes;
@@ -48,6 +49,8 @@ pub struct Report {
     pub workloads: Vec<MeasuredWorkload>,
     /// The time budget of the whole run, where it has one.
     pub budget_ns: Option<u64>,
+    /// The budget that the report proposes, where something had too little time.
+    pub sufficient_budget: Option<String>,
     pub seed: u64,
     /// The nonce of the prompts. Older records lack it.
     pub nonce: Option<u64>,
@@ -140,7 +143,7 @@ impl Report {
             gpu.name = gpu.name.as_deref().map(line);
             gpu.mig_parts = gpu.mig_parts.iter().map(|part| line(part)).collect();
         }
-        Self {
+        let mut report = Self {
             record: line(&record.header.id),
             started: line(&record.header.started),
             elapsed_ns: record.elapsed_ns,
@@ -157,6 +160,7 @@ impl Report {
             planned_blocks: plan.extent.blocks,
             workloads: data.workloads(),
             budget_ns: plan.extent.budget_ns,
+            sufficient_budget: None,
             seed: plan.seed,
             nonce: plan.nonce,
             reference: line(plan.reference_label()),
@@ -173,7 +177,20 @@ impl Report {
             warnings: data.warnings(mismatches(record, &data.engines), &contradictions),
             contradictions: contradictions.into_iter().map(clean_contradiction).collect(),
             notes,
-        }
+        };
+        report.propose_one_budget();
+        report
+    }
+
+    /// Replaces each budget that the report proposes by the largest one.
+    fn propose_one_budget(&mut self) {
+        let of_rows = self.rows.iter_mut().filter_map(|row| row.failure.as_mut());
+        let of_all = self.failed.iter_mut().map(|failed| &mut failed.failure);
+        let hints = of_rows.chain(of_all).filter_map(|failure| failure.hint.as_mut());
+        let reasons = self.outputs.iter_mut().flat_map(|output| &mut output.agreement.reasons);
+        let texts = hints.chain(reasons).chain(&mut self.warnings).chain(&mut self.notes);
+        let budgets = self.workloads.iter_mut().filter_map(|it| it.needs_budget.as_mut());
+        self.sufficient_budget = budget::propose_one(texts.collect(), budgets.collect());
     }
 
     /// The engines of all rows and of all configurations that failed.

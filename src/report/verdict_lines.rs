@@ -52,9 +52,9 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     // More blocks do not help an engine that fails.
     let without_failure = || compared().filter(|pair| !pair.has_failed(&report.rows));
     let Some(blocks) = without_failure().filter_map(|pair| Some(pair.comparison()?.blocks)).max() else {
-        let failed = failed_labels(&report.rows, compared());
+        let failed = failures(&report.rows, compared());
         return Some(format!(
-            "no verdicts: {failed} failed; verdicts need {MIN_VERDICT_BLOCKS} blocks without a failure"
+            "no verdicts: {failed}; verdicts need {MIN_VERDICT_BLOCKS} blocks without a failure"
         ));
     };
     if report.is_running {
@@ -71,7 +71,7 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
             format!("the run ended after {complete}; verdicts need {MIN_VERDICT_BLOCKS}")
         }
         Some(budget_ns) if out_of_time => {
-            let known = report.workloads.iter().find_map(|it| it.needs_budget.clone());
+            let known = report.sufficient_budget.clone();
             let larger = known.unwrap_or_else(|| larger_budget(budget_ns, blocks));
             let budget = humantime::format_duration(Duration::from_nanos(budget_ns));
             format!(
@@ -90,10 +90,16 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     Some(format!("no verdicts: {why}"))
 }
 
-fn failed_labels<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -> String {
-    let failed = pairs.flat_map(|pair| pair.sides(rows)).filter(|row| row.failure.is_some());
-    let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
-    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+/// `` `a`, `b` failed``, `` `a` had no time``: the sides of these comparisons without results.
+fn failures<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -> String {
+    let failed = pairs.flat_map(|pair| pair.sides(rows));
+    let failed = failed.filter_map(|row| Some((row.failure.as_ref()?.verb(), row.engine.label.as_str())));
+    let groups = group_by_key(failed.collect::<BTreeSet<_>>().into_iter());
+    let write = |(verb, names): (&str, Vec<&str>)| {
+        let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+        format!("{} {verb}", names.join(", "))
+    };
+    groups.into_iter().map(write).collect::<Vec<_>>().join(", ")
 }
 
 /// The budget that is probably enough for a verdict, and a quarter more because blocks differ. It is rounded up to ten

@@ -34,7 +34,7 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     let is_marked_above = best.as_ref().is_some_and(remarks::has_inexact_ratio);
     parts.extend(best.map(Section::Table));
     let list = |lines: Vec<String>| Section::List(List::plain(lines));
-    let mut warnings = remarks::warnings(&overview, missing_sort.as_deref(), saved);
+    let warnings = remarks::warnings(&overview, missing_sort.as_deref(), saved);
     let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
     if let Some(table) = &mut table {
         table.notes = remarks::footnotes(&overview, table, is_marked_above);
@@ -44,8 +44,6 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
             table.notes.extend(without_perplexity(&report.rows, &report.outputs));
         }
     }
-    let notes = table.iter_mut().flat_map(|table| &mut table.notes);
-    remarks::suggest_one_budget(&mut warnings.iter_mut().chain(notes).collect::<Vec<_>>());
     parts.extend((!warnings.is_empty()).then(|| list(warnings)));
     parts.push(table.map_or(Section::NoTable("nothing was measured"), Section::Table));
     let next_steps = remarks::next_steps(&overview, saved);

@@ -2,7 +2,6 @@
 //! report has every warning and note; `orchestrate explain` has the reasons.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::best;
 use super::cells::{NO_VERDICT, NOT_A_QUOTIENT};
@@ -169,28 +168,6 @@ fn inconclusive(overview: &Overview) -> Option<String> {
     Some(format!("noise makes {of_all} inconclusive{hint}"))
 }
 
-/// Replaces the budget of each hint by the largest one of the screen's hints, which is enough for all of them.
-pub fn suggest_one_budget(lines: &mut [&mut String]) {
-    const HINTS: [&str; 3] = ["hint: --budget ", "hint: `--budget ", "need about `--budget "];
-    let values = |line: &str| -> Vec<(String, Duration)> {
-        let rests = HINTS.iter().flat_map(|hint| line.split(hint).skip(1).map(move |rest| (hint, rest)));
-        let texts = rests.map(|(hint, rest)| {
-            let text = rest.split(|it: char| !it.is_ascii_alphanumeric()).next().unwrap_or_default();
-            (format!("{hint}{text}"), humantime::parse_duration(text).ok())
-        });
-        texts.filter_map(|(text, value)| Some((text, value?))).collect()
-    };
-    let all: Vec<(String, Duration)> = lines.iter().flat_map(|line| values(line)).collect();
-    let Some((largest, _)) = all.iter().max_by_key(|(_, value)| *value) else { return };
-    let largest = largest.rsplit(' ').next().unwrap_or_default();
-    for line in lines {
-        for (text, _) in values(line) {
-            let start = text.len() - text.rsplit(' ').next().unwrap_or_default().len();
-            **line = line.replace(&text, &format!("{}{largest}", &text[..start]));
-        }
-    }
-}
-
 /// Whether a ratio in the table of the best engines differs from the ratio of the shown values.
 pub fn has_inexact_ratio(best: &Table) -> bool {
     let mut cells = best.lines.iter().flat_map(|line| &line.cells);
@@ -315,18 +292,4 @@ fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
     };
     // Of several with the same severity, the first counts.
     overview.configurations.iter().min_by_key(severity)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_hints_of_a_screen_have_the_largest_budget() {
-        let fact = "no time: `--budget 3s` ended before this case was measured";
-        let mut lines =
-            ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 90s)", fact].map(String::from);
-        suggest_one_budget(&mut lines.iter_mut().collect::<Vec<_>>());
-        assert_eq!(lines, ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 14m)", fact]);
-    }
 }
