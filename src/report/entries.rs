@@ -145,6 +145,8 @@ struct ComparisonEntry<'a> {
     case: &'a str,
     metric: &'static str,
     is_headline: bool,
+    /// Whether the outputs of both sides are verified. The views for people show no other ratio between two engines.
+    is_verified: bool,
     engine: &'a str,
     against: &'a str,
     verdict: Option<Verdict>,
@@ -227,7 +229,7 @@ fn document(report: &Report) -> Document<'_> {
         headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
-        verdict: report.verdicts.headline(row).and_then(|it| it.comparison()?.decision.verdict),
+        verdict: headline(report, row).and_then(|it| it.comparison()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
         limit_class: row.limit_share().filter(|_| row.failure.is_none()).and_then(share::Class::of),
@@ -298,7 +300,12 @@ fn limit(limit: &Limit) -> LimitEntry<'_> {
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let of_reference = row.is_reference().then_some(1.0);
     let comparable = row.failure.is_none() && !report.is_wrong(row);
-    of_reference.or_else(|| report.verdicts.headline(row)?.ratio()).filter(|_| comparable)
+    of_reference.or_else(|| headline(report, row)?.ratio()).filter(|_| comparable)
+}
+
+/// The comparison of a row with its reference, also if an output is unverified: JSON has the status of each output.
+fn headline<'a>(report: &'a Report, row: &Row) -> Option<&'a PairVerdict> {
+    report.verdicts.pair(row, row.case.headline?)
 }
 
 fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
@@ -308,6 +315,7 @@ fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
         case: &pair.case,
         metric: pair.metric.name(),
         is_headline: pair.is_headline,
+        is_verified: pair.is_verified,
         engine: &pair.engine,
         against: &pair.against,
         verdict: result.and_then(|it| it.decision.verdict),

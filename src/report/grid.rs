@@ -245,7 +245,7 @@ impl<'a> Grid<'a> {
                 .push(format!("{RATIO_TITLE}: speed-up over `{reference}`, by {metrics}; above 1 is better"));
             legend.extend(verdict_lines::legend(report, view.pairs));
             legend.extend(failed_reference(report));
-            legend.extend(wrong_reference(report));
+            legend.extend(unusable_reference(report));
         } else if varies(&report.rows, |row| row.engine.label.clone()) {
             legend.push(why_no_ratios(report));
         }
@@ -281,10 +281,14 @@ pub fn why_no_ratios(report: &Report) -> String {
     let rows = || report.rows.iter().filter(|row| is_reference(&row.engine));
     let hint = reference_hint(report);
     let has_no_time = |row: &Row| row.failure.as_ref().is_some_and(|it| it.kind == FailureKind::NoTime);
-    if reference.is_empty() {
+    if report.no_checks.is_some() {
+        "no ratios: outputs were not checked".into()
+    } else if reference.is_empty() {
         "no ratios: no reference is named (`--reference NAME`)".into()
     } else if rows().any(|row| report.is_wrong(row)) {
         format!("no ratios: the output of the reference `{reference}` is wrong{hint}")
+    } else if rows().any(|row| row.failure.is_none() && report.is_unverified(row)) {
+        format!("no ratios: the output of the reference `{reference}` is unverified{hint}")
     } else if rows().any(|row| row.failure.is_none()) {
         format!("no ratios: no other engine can be compared with the reference `{reference}`")
     } else if rows().any(has_no_time) && rows().all(has_no_time) {
@@ -299,27 +303,33 @@ pub fn why_no_ratios(report: &Report) -> String {
 
 /// The explanation of `n/a` in the cases in which the reference failed.
 fn failed_reference(report: &Report) -> Option<String> {
-    let failed = report.rows.iter().find(|row| row.is_reference() && row.failure.is_some())?;
-    let mut others = report.rows.iter().filter(|row| row.case.label == failed.case.label);
+    let row = report.rows.iter().find(|row| row.is_reference() && row.failure.is_some())?;
+    let verb = row.failure.as_ref()?.verb();
+    let mut others = report.rows.iter().filter(|other| other.case.label == row.case.label);
     others.any(|row| row.failure.is_none()).then_some(())?;
-    let label = &failed.engine.label;
-    let hint = reference_hint(report);
-    Some(format!("n/a: the reference `{label}` failed in this case{hint}"))
+    let (label, hint) = (&row.engine.label, reference_hint(report));
+    Some(format!("n/a: the reference `{label}` {verb} in this case{hint}"))
 }
 
-/// The explanation of `n/a` in rows whose own reference has wrong output. Rows on several models, devices, dtypes or threads have
-/// several references. If no row has a ratio, `why_no_ratios` explains it.
-fn wrong_reference(report: &Report) -> Option<String> {
-    let wrong = report.rows.iter().find(|row| row.is_reference() && report.is_wrong(row))?;
-    let label = &wrong.engine.label;
-    let hint = reference_hint(report);
-    Some(format!("n/a: the output of the reference `{label}` is wrong{hint}"))
+/// The explanation of `n/a` in rows whose own reference has wrong or unverified output. Rows on several models, devices, dtypes or
+/// threads have several references. If no row has a ratio, `why_no_ratios` explains it.
+fn unusable_reference(report: &Report) -> Option<String> {
+    let is_unusable =
+        |row: &&Row| row.is_reference() && row.failure.is_none() && !is_verified(report, row);
+    let row = report.rows.iter().find(is_unusable)?;
+    let (label, hint) = (&row.engine.label, reference_hint(report));
+    let status = if report.is_wrong(row) { "wrong" } else { "unverified" };
+    Some(format!("n/a: the output of the reference `{label}` is {status}{hint}"))
 }
 
-/// A hint that names a usable reference, or nothing. The named engine never failed, its output is not wrong, and another
+fn is_verified(report: &Report, row: &Row) -> bool {
+    !report.is_wrong(row) && !report.is_unverified(row)
+}
+
+/// A hint that names a usable reference, or nothing. The named engine never failed, its output is verified, and another
 /// row can be compared with it.
 fn reference_hint(report: &Report) -> String {
-    let is_sound = |row: &Row| row.failure.is_none() && !report.is_wrong(row);
+    let is_sound = |row: &Row| row.failure.is_none() && is_verified(report, row);
     let fails = |engine: &str| {
         report.rows.iter().any(|row| row.engine.label == engine && !is_sound(row))
             || report.failed.iter().any(|failed| failed.engine.label == engine)

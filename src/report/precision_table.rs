@@ -69,6 +69,7 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
         if impact.engine == impact.widest {
             return "widest".to_string();
         }
+        let pair = pair.filter(|pair| pair.is_verified);
         pair.map_or_else(|| "n/a".into(), |pair| comparison(&Compared::as_stored(pair), None, true))
     };
     let line = |impact: &PrecisionImpact| {

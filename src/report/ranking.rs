@@ -1,6 +1,5 @@
 //! The ranking of the rows of a workload: which rows can have a rank, and their order by the headline metric.
 
-use super::outputs::Output;
 use super::rows::Row;
 use super::run_report::Report;
 use super::verdicts::PairVerdict;
@@ -86,7 +85,6 @@ impl<'a> Ranking<'a> {
 /// The reason why a row can have no rank. Without output checks no row has a rank, because an engine that runs no model would be
 /// the fastest.
 pub fn why_unranked(report: &Report, row: &Row, metric: &Metric) -> Option<Unranked> {
-    let is_unverified = || report.output_of(row).is_none_or(Output::is_unverified);
     if row.failure.is_some() {
         return Some(Unranked::Failed);
     }
@@ -99,7 +97,7 @@ pub fn why_unranked(report: &Report, row: &Row, metric: &Metric) -> Option<Unran
     if row.contradicted {
         return Some(Unranked::Contradicted);
     }
-    is_unverified().then_some(Unranked::Unverified)
+    report.is_unverified(row).then_some(Unranked::Unverified)
 }
 
 /// The estimate of a metric.

@@ -133,7 +133,7 @@ impl Report {
         let precisions = precision::impacts(&data, &contradictions);
         let pairs = precisions.iter().map(|it| (it.configuration, it.against));
         let pairs = pairs.filter(|(configuration, widest)| configuration != widest).collect();
-        let verdicts = Verdicts::of(&data, &rows, &outputs, pairs);
+        let verdicts = Verdicts::of(&data, &rows, pairs);
         let settings = settings::impacts(&data, &contradictions);
         let notes = notes::of(&data, &rows, &verdicts, &outputs);
         let targets = targets::results(plan, &rows, &outputs);
@@ -225,9 +225,9 @@ impl Report {
         self.output_of(row).is_some_and(|it| it.agreement.is_wrong())
     }
 
-    /// Whether some engine has another status than `unverified`. If none has, ratios have no mark for unverified output.
-    pub fn some_are_verified(&self) -> bool {
-        self.outputs.iter().any(|it| !it.is_unverified())
+    /// Whether the output of a row was not checked, or could not be.
+    pub fn is_unverified(&self, row: &Row) -> bool {
+        self.output_of(row).is_none_or(Output::is_unverified)
     }
 }
 

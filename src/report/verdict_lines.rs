@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::document::{Item, List};
 use super::labels::Labels;
-use super::outputs::Output;
 use super::ranking;
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
-use super::verdicts::{Calibration, Certainty, PairVerdict, PresetEffect, Uncalibrated};
+use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
 use crate::plan::Order;
 use crate::text::plural;
@@ -19,8 +18,6 @@ use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 /// The most verdicts that are printed as sentences.
 const MAX_SENTENCES: usize = 8;
 
-/// Follows a ratio of an engine with unverified output.
-const UNVERIFIED: &str = "†";
 /// Follows a ratio of an engine with a contradicted claim.
 pub const CONTRADICTED: &str = "!";
 
@@ -40,7 +37,7 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
 
 /// The reason why no comparison has a verdict, with the remedy.
 pub fn why_no_verdicts(report: &Report) -> Option<String> {
-    let all = || report.verdicts.against_reference.iter().chain(&report.verdicts.against_baseline);
+    let all = || report.verdicts.for_view(false).chain(&report.verdicts.against_baseline);
     let compared = || all().filter(|pair| pair.result.is_ok());
     if compared().count() == 0 || compared().any(|pair| pair.certainty() != Some(Certainty::NoVerdict)) {
         return None;
@@ -123,7 +120,8 @@ pub fn with_plain_spaces(text: &str) -> String {
 /// The verdicts on each workload's headline, engine by engine.
 fn headline_verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
     let is_shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
-    let all = report.verdicts.for_view(pairs).iter().chain(&report.verdicts.against_baseline);
+    // A program against that of its baseline is one engine, so these verdicts need no verified output.
+    let all = report.verdicts.for_view(pairs).chain(&report.verdicts.against_baseline);
     let shown_pairs: Vec<&PairVerdict> = all.filter(is_shown).collect();
     let groups = group_by_key(shown_pairs.iter().map(|it| ((it.engine.as_str(), it.against.as_str()), *it)));
     let Some(((_, first_reference), _)) = groups.first() else { return (None, Vec::new()) };
@@ -160,9 +158,10 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
     let mut remarks: Vec<String> = wrong.map(|it| labels.shorten_quoted(&it.why_not_compared())).collect();
     let verdicts = &report.verdicts;
-    if let Some(first) = verdicts.means.first() {
-        let has_one_reference = verdicts.means.iter().all(|mean| mean.against == first.against);
-        let means = verdicts.means.iter().map(|mean| {
+    let means: Vec<&Mean> = verdicts.means.iter().filter(|mean| mean.is_verified).collect();
+    if let Some(first) = means.first() {
+        let has_one_reference = means.iter().all(|mean| mean.against == first.against);
+        let means = means.iter().map(|mean| {
             let against =
                 if has_one_reference { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
@@ -182,7 +181,7 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
 /// ``precision impact, `toy:half` against `toy`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)``.
 fn preset_effect(report: &Report, labels: &Labels, preset: &PresetEffect) -> Option<String> {
     let shown =
-        |pair: &&PairVerdict| pair.is_headline && pair.result.is_ok() && !pair.has_failed(&report.rows);
+        |pair: &&PairVerdict| pair.is_headline && pair.is_verified && pair.result.is_ok() && !pair.has_failed(&report.rows);
     let pairs: Vec<&PairVerdict> = preset.pairs.iter().filter(shown).collect();
     let first = pairs.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
@@ -251,6 +250,9 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.is_reference() {
         return format!("ref{mark}");
     }
+    if report.is_unverified(row) {
+        return "unverified".into();
+    }
     let pair = report.verdicts.headline_for_view(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
     let Some(ratio) = pair.ratio() else { return "n/a".into() };
@@ -262,24 +264,19 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
 }
 
-/// The text after a verdict on an engine with unverified output or a contradicted claim.
+/// The text after a verdict on an engine with a contradicted claim.
 fn caution(report: &Report, engine: &str) -> &'static str {
     match mark_of(report, engine) {
-        UNVERIFIED => "; its output is unverified",
         CONTRADICTED => "; a claim is contradicted, see the warnings",
         _ => "",
     }
 }
 
-/// The mark of the ratios of an engine with unverified output or a contradicted claim. Such an engine has no rank.
+/// The mark of the ratios of an engine with a contradicted claim. Such an engine has no rank.
 fn mark_of(report: &Report, engine: &str) -> &'static str {
-    let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
-    let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
-    match (is_unverified && report.some_are_verified(), is_contradicted) {
-        // Of both reasons the contradicted claim counts, as in `ranking::why_unranked`.
-        (_, true) => CONTRADICTED,
-        (true, false) => UNVERIFIED,
-        (false, false) => "",
+    match report.rows.iter().any(|row| row.engine.label == engine && row.contradicted) {
+        true => CONTRADICTED,
+        false => "",
     }
 }
 
@@ -295,7 +292,8 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
         let with_ratio = shown().filter(|(_, pair)| pair.certainty() != Some(Certainty::Same));
         with_ratio.filter_map(|(row, pair)| Some((row, pair.ratio()?)))
     };
-    let inconclusive_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);
+    let mut means = report.verdicts.means.iter();
+    let inconclusive_mean = means.any(|mean| mean.is_verified && !mean.is_conclusive);
     let of_mean = if inconclusive_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
     let marks = [
         (
@@ -308,10 +306,6 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
             format!("?: inconclusive, noise is too large for a decision{of_mean}"),
         ),
         (certainties.contains(&Certainty::NoVerdict), "?: no verdict, see above".into()),
-        (
-            report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
-            format!("{UNVERIFIED}: its output is unverified, so it has no rank"),
-        ),
         (
             report.rows.iter().any(|row| row.contradicted && row.failure.is_none()),
             format!("{CONTRADICTED}: a claim is contradicted (see the warnings), so it has no rank"),

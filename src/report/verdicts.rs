@@ -8,9 +8,9 @@ use serde::Serialize;
 
 pub use calibration::{Calibration, Uncalibrated};
 
-use super::outputs::Output;
 use super::rows::{Row, group_by_key};
 use super::run_data::RunData;
+use crate::analysis::agreement::Status;
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, Metric, Unit};
 use crate::analysis::values::Measured;
@@ -52,6 +52,9 @@ pub struct PairVerdict {
     pub engine: String,
     pub against: String,
     pub is_headline: bool,
+    /// Whether the outputs of both sides are verified. The views for people show no other ratio between two engines: an engine
+    /// that runs no model would be the fastest. JSON and CSV have all ratios, with the status of each output.
+    pub is_verified: bool,
     pub result: Result<Comparison, String>,
     pub sentence: String,
 }
@@ -65,6 +68,7 @@ pub struct Mean {
     pub ratio: f64,
     pub workloads: usize,
     pub is_conclusive: bool,
+    /// Whether the outputs of the engine and of the reference are verified. The views for people show no other mean.
     pub is_verified: bool,
     /// Whether an observation contradicts a claim of the engine, so that its results may look too good.
     pub is_contradicted: bool,
@@ -93,7 +97,6 @@ impl Verdicts {
     pub fn of(
         data: &RunData,
         rows: &[(usize, Row)],
-        outputs: &[Output],
         precisions: Vec<(usize, usize)>,
     ) -> Self {
         let (record, plan) = (data.record, data.plan);
@@ -104,14 +107,14 @@ impl Verdicts {
         };
         let verdicts_of = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
             let comparisons = compare::compare_within(&measured, pairs).into_iter();
-            comparisons.map(|compared| PairVerdict::of(plan, compared)).collect()
+            comparisons.map(|compared| PairVerdict::of(data, compared)).collect()
         };
         let (with_reference, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
         let against_reference = verdicts_of(&with_reference);
         // With one engine besides the reference, both lists are equal, so the comparison is made once.
         let all_pairs = if all == with_reference { against_reference.clone() } else { verdicts_of(&all) };
         Self {
-            means: means(rows, &against_reference, outputs),
+            means: means(rows, &against_reference),
             noise: noise(&measured),
             calibration: Calibration::of(record),
             against_widest: verdicts_of(&only_sound(precisions)),
@@ -122,14 +125,15 @@ impl Verdicts {
         }
     }
 
-    /// The comparisons for the view: all pairs, or each row against its reference.
-    pub fn for_view(&self, pairs: bool) -> &[PairVerdict] {
-        if pairs { &self.all_pairs } else { &self.against_reference }
+    /// The comparisons of verified engines for the view: all pairs, or each row against its reference.
+    pub fn for_view(&self, pairs: bool) -> impl Iterator<Item = &PairVerdict> {
+        let pairs = if pairs { &self.all_pairs } else { &self.against_reference };
+        pairs.iter().filter(|pair| pair.is_verified)
     }
 
-    /// The comparison of a row with its reference, by the headline.
+    /// The comparison of a row with its reference, by the headline. Both are verified.
     pub fn headline(&self, row: &Row) -> Option<&PairVerdict> {
-        self.pair(row, row.case.headline?)
+        self.headline_for_view(row, false)
     }
 
     /// The same comparison among those for the view, which may have the stronger correction.
@@ -137,26 +141,33 @@ impl Verdicts {
         find_pair(self.for_view(pairs), row, row.case.headline?)
     }
 
-    /// The comparison of a row with its reference, by a metric.
+    /// The comparison of a row with its reference, by a metric, also if an output is unverified.
     pub fn pair(&self, row: &Row, metric: &Metric) -> Option<&PairVerdict> {
-        find_pair(&self.against_reference, row, metric)
+        find_pair(self.against_reference.iter(), row, metric)
     }
 }
 
-fn find_pair<'a>(pairs: &'a [PairVerdict], row: &Row, metric: &Metric) -> Option<&'a PairVerdict> {
+fn find_pair<'a>(
+    mut pairs: impl Iterator<Item = &'a PairVerdict>,
+    row: &Row,
+    metric: &Metric,
+) -> Option<&'a PairVerdict> {
     let reference = row.reference.as_ref()?;
     let matches = |pair: &&PairVerdict| {
         pair.case == row.case.label
             && pair.metric.id == metric.id
             && (&pair.engine, &pair.against) == (&row.engine.label, reference)
     };
-    pairs.iter().find(matches)
+    pairs.find(matches)
 }
 
 impl PairVerdict {
-    fn of(plan: &Plan, compared: Compared) -> Self {
+    fn of(data: &RunData, compared: Compared) -> Self {
+        let plan = data.plan;
         let label = |configuration: usize| line(&plan.configurations[configuration].label);
+        let sides = [compared.configuration, compared.against];
         Self {
+            is_verified: sides.iter().all(|side| data.agreements[*side].status != Status::Unverified),
             sentence: line(&compare::sentence(plan, &compared)),
             case: line(&compared.workload),
             metric: compared.metric,
@@ -179,7 +190,8 @@ impl PairVerdict {
         let subject = format!("`{engine}`");
         let sentence = line(&compare::sentence::of_cases(plan, metric, subject, [&case, &against], &result));
         let result = result.map_err(|refusal| refusal.to_string());
-        Self { sentence, case, metric, engine, against, is_headline: true, result }
+        // An engine that is compared with itself leads no other engine.
+        Self { sentence, case, metric, engine, against, is_headline: true, is_verified: true, result }
     }
 
     /// The comparison, where it was not refused.
@@ -264,7 +276,7 @@ fn preset_effects(
 
 /// The means of all engines but the references. Verified engines come first, then unverified engines, then engines with a
 /// contradicted claim; within each group, the best comes first. An engine that failed in a workload or is wrong has no mean.
-fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
+fn means(rows: &[(usize, Row)], pairs: &[PairVerdict]) -> Vec<Mean> {
     // A scored text has no ratios.
     let rows = || rows.iter().filter(|(_, row)| !row.case.scores_text);
     let cases: BTreeSet<&str> = rows().map(|(_, row)| row.case.label.as_str()).collect();
@@ -288,8 +300,7 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
             ratio,
             workloads: cases.len(),
             is_conclusive: verdicts.iter().all(|pair| pair.certainty() != Some(Certainty::Inconclusive)),
-            // Without output checks there is no `Output`, and nothing is verified.
-            is_verified: outputs.iter().any(|it| it.engine == *engine && !it.is_unverified()),
+            is_verified: verdicts.iter().all(|pair| pair.is_verified),
             is_contradicted: rows.iter().any(|row| row.contradicted),
         })
     };

@@ -109,7 +109,7 @@ fn verdicts(report: Option<&Report>) -> Part {
     let mut part = Part::titled("verdicts");
     let certainties: Vec<Certainty> = match report {
         Some(report) => {
-            let headline = report.verdicts.against_reference.iter().filter(|pair| pair.is_headline);
+            let headline = report.verdicts.for_view(false).filter(|pair| pair.is_headline);
             headline.filter_map(|pair| pair.certainty()).collect()
         }
         None => ALL_CERTAINTIES.to_vec(),
@@ -146,7 +146,7 @@ fn verdicts(report: Option<&Report>) -> Part {
             "noise floor: the difference between an engine and its twin, a second copy of the same program.",
         );
     }
-    if some(|report| !report.verdicts.means.is_empty()) {
+    if some(|report| report.verdicts.means.iter().any(|mean| mean.is_verified)) {
         part.say("geometric mean: the mean of an engine's ratios over all cases, each with the same weight.");
     }
     if some(|report| report.rows.iter().any(|row| row.contradicted)) {

@@ -138,6 +138,7 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     if context.report.is_wrong(row) {
         return part;
     }
+    let is_unverified = context.report.is_unverified(row);
     let reference = row.reference.as_ref().filter(|_| !row.is_reference());
     let is_alone = |it: &Row| it.case.label != *case || it.engine.label == *label;
     if row.is_reference() && !context.report.rows.iter().all(is_alone) {
@@ -152,11 +153,17 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
             None => part.say(format!(
                 "There is no ratio: the reference `{reference}` was not measured in this case."
             )),
-            Some(it) if it.failure.is_some() => {
-                part.say(format!("There is no ratio: the reference `{reference}` failed in this case."));
+            Some(Row { failure: Some(failure), .. }) => {
+                let verb = failure.verb();
+                part.say(format!("There is no ratio: the reference `{reference}` {verb} in this case."));
             }
             Some(it) if context.report.is_wrong(it) => {
                 part.say(format!("There is no ratio: the output of the reference `{reference}` is wrong."));
+            }
+            // The sentence about its rank says that its output is unverified.
+            Some(_) if is_unverified => {}
+            Some(it) if context.report.is_unverified(it) => {
+                part.say(format!("There is no ratio: the output of the reference `{reference}` is unverified."));
             }
             Some(it) => {
                 let pairs = ("Reference", verdicts.against_reference.as_slice());
@@ -164,7 +171,7 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
             }
         }
     }
-    let other = ranking.and_then(|it| match it.best() {
+    let other = ranking.filter(|_| !is_unverified).and_then(|it| match it.best() {
         Some(best) if std::ptr::eq(best, row) => Some(("Next best", it.next_best()?)),
         best => Some(("Best", best?)),
     });
@@ -205,7 +212,7 @@ pub fn verdict_in_short(context: &Context, row: &Row) -> String {
     };
     let first: Vec<String> = value.or_else(|| Some(format!("`{case}`"))).into_iter().chain(rank).collect();
     let mut sentences = vec![first.join(", ")];
-    if !context.report.is_wrong(row) {
+    if !context.report.is_wrong(row) && !context.report.is_unverified(row) {
         let opponents = opponents(context, row);
         let all = opponents.iter().filter_map(|it| {
             let other = format!("the {} `{}`", it.role, it.row.engine.label);
@@ -235,7 +242,8 @@ fn opponents<'a>(context: &'a Context, row: &Row) -> Vec<Opponent<'a>> {
         .rows
         .iter()
         .find(is_reference)
-        .filter(|it| !row.is_reference() && it.failure.is_none() && !report.is_wrong(it));
+        .filter(|it| !row.is_reference() && it.failure.is_none())
+        .filter(|it| !report.is_wrong(it) && !report.is_unverified(it));
     let pairs = report.verdicts.against_reference.as_slice();
     let reference = reference.map(|it| Opponent { role: "reference", row: it, pairs });
     let best = context.ranking(row).and_then(|ranking| match ranking.best() {
@@ -288,7 +296,13 @@ fn why_unranked(context: &Context, row: &Row, why: Unranked) -> String {
 /// A failure with its hint and the last lines of stderr.
 pub fn failure(label: &str, failure: &FailureSummary) -> Part {
     let mut part = Part::titled(format!("`{label}`: not measured"));
-    part.say(format!("It failed: {}.", failure.line().trim_end_matches('.')));
+    let line = failure.line();
+    let what = line.trim_end_matches('.');
+    part.say(match failure.kind {
+        // The message begins with `no time`.
+        FailureKind::NoTime => format!("It had {what}."),
+        _ => format!("It failed: {what}."),
+    });
     let meaning = match &failure.kind {
         FailureKind::TooSlow => Some("A request took longer than `--case-cap` allows."),
         FailureKind::NoTime => {

@@ -104,8 +104,7 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     ]))
 }
 
-/// The comparison of a row with its reference. The reference may be unverified. If one of the two is wrong, there is no
-/// comparison.
+/// The comparison of a row with its reference. If one of the two is wrong or unverified, there is no comparison.
 fn against_reference<'a>(overview: &Overview<'a>, row: &Row) -> Option<Compared<'a>> {
     if row.is_reference() {
         return None;

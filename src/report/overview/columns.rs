@@ -295,6 +295,10 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
     if row.is_reference() {
         return format!("ref{}", contradicted_mark(row));
     }
+    // The column `output` says why.
+    if report.is_unverified(row) {
+        return String::new();
+    }
     let pair = report.verdicts.headline(row).filter(|pair| !pair.has_failed(&report.rows));
     let Some((pair, value)) = pair.and_then(|pair| Some((pair, pair.ratio()?))) else {
         return Tone::Dim.of("n/a");

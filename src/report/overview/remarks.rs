@@ -38,13 +38,16 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
     warnings.extend(wrong.map(|it| it.why_not_compared()));
     warnings.extend(failures(overview, saved));
-    warnings.extend(why_no_rank(overview));
+    let no_rank = why_no_rank(overview);
+    // While a run goes on, the table says that some outputs are checked later.
+    let is_explained = no_rank.is_some() || report.is_running;
+    warnings.extend(no_rank);
     warnings.extend(why_no_verdicts(report));
     let labels = report.engines().map(|engine| &engine.label);
     let has_ratio = report.rows.iter().any(|row| report.verdicts.headline(row).is_some());
     // Without any result, the failures above say why. A scored text has no ratio.
     let has_result = report.rows.iter().any(|row| row.failure.is_none() && !row.case.scores_text);
-    if !has_ratio && has_result && group_by_key(labels.map(|label| (label, ()))).len() > 1 {
+    if !is_explained && !has_ratio && has_result && group_by_key(labels.map(|label| (label, ()))).len() > 1 {
         warnings.push(why_no_ratios(report));
     }
     warnings.extend(report.warning_lines(|label| label.to_string()));
@@ -123,7 +126,7 @@ fn hint(failure: &FailureSummary) -> String {
 /// the text then says only that outputs were not checked.
 fn why_no_rank(overview: &Overview) -> Option<String> {
     let several = overview.configurations.len() > 1;
-    let result = if several { ", so no engine has a rank" } else { "" };
+    let result = if several { ", so no engine has a rank or a ratio" } else { "" };
     match overview.report.no_checks {
         Some(NoChecks::ByRequest) => {
             Some(format!("outputs are not checked{result}; hint: leave out `--verifier none`"))
@@ -145,13 +148,8 @@ fn why_no_rank(overview: &Overview) -> Option<String> {
 fn inconclusive(overview: &Overview) -> Option<String> {
     let report = overview.report;
     let is_shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
-    let certainties: Vec<Certainty> = report
-        .verdicts
-        .against_reference
-        .iter()
-        .filter(is_shown)
-        .filter_map(PairVerdict::certainty)
-        .collect();
+    let shown = report.verdicts.for_view(false).filter(is_shown);
+    let certainties: Vec<Certainty> = shown.filter_map(PairVerdict::certainty).collect();
     let inconclusive = certainties.iter().filter(|it| **it == Certainty::Inconclusive).count();
     if inconclusive == 0 {
         return None;
