@@ -8,6 +8,7 @@ use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
 use crate::cli::exit_code::DONE;
 use crate::machine::Machine;
+use crate::plan::context::Unfit;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Order, Plan, Prompt, Role, Verification, Workload, context, models};
 use crate::record::{self, RunRecord};
@@ -81,13 +82,33 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     let mut listed = BTreeSet::new();
     let workloads = plan.cases.iter().map(|case| &case.workload);
     let distinct = workloads.filter(|workload| listed.insert(workload.label.as_str()));
-    lines.extend(distinct.map(|workload| format!("  {}", describe_requests(plan, workload))));
-    let unfit = context::unfit(plan, models::context_limit).into_iter();
-    lines.extend(unfit.map(|it| format!("  not measured: {} on {}: {}", it.workload, it.model, it.reason)));
+    let unfit = context::unfit(plan, models::context_limit);
+    let is_measured = |workload: &&Workload| {
+        let is_unfit =
+            |model: &str| unfit.iter().any(|it| it.workload == workload.label && it.model == model);
+        let mut cases = plan.cases.iter().filter(|case| case.workload.label == workload.label);
+        cases.any(|case| !is_unfit(&plan.configurations[case.configuration].model.name))
+    };
+    let measured = distinct.filter(is_measured);
+    lines.extend(measured.map(|workload| format!("  {}", describe_requests(plan, workload))));
+    lines.extend(left_out(&unfit));
     lines.push(String::new());
     lines.extend(output_checks(plan, &times));
     lines.extend(describe_time(plan, &times));
     text::break_lines(&lines.join("\n"), WIDTH)
+}
+
+/// The workloads that are left out, with the reason: a line for each model.
+fn left_out(unfit: &[Unfit]) -> Vec<String> {
+    let reason = |it: &Unfit| (it.model.clone(), context::common_reason(&it.reason).map(String::from));
+    let mut groups: BTreeMap<(String, Option<String>), Vec<&Unfit>> = BTreeMap::new();
+    unfit.iter().for_each(|it| groups.entry(reason(it)).or_default().push(it));
+    let line = |((model, reason), unfit): ((String, Option<String>), Vec<&Unfit>)| {
+        let workloads: Vec<&str> = unfit.iter().map(|it| it.workload.as_str()).collect();
+        let reason = reason.map_or_else(|| unfit[0].reason.clone(), |it| format!("the requests {it}"));
+        format!("  not measured on {model}: {} ({reason})", workloads.join(", "))
+    };
+    groups.into_iter().map(line).collect()
 }
 
 /// The line about the output checks before the first block. The later check of measured tokens has no estimate.

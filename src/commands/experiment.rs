@@ -74,9 +74,7 @@ pub struct MeasuredRun {
 pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<ResolvedRun<'a>> {
     values::check_threads(&arguments.threads, cpu::all_threads())?;
     let results = results_dir(arguments.results.as_deref());
-    if !arguments.extent.dry_run {
-        record::check_writable(&results)?;
-    }
+    record::check_writable(&results)?;
     check_json_file(arguments.json.as_deref())?;
     let id = record::new_id();
     let settings = settings(arguments);

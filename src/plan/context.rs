@@ -37,7 +37,14 @@ pub fn excess(context: Option<u32>, prompt_tokens: usize, workload: &Workload) -
     let context = context.filter(|&context| prompt_tokens + max_new_tokens as usize > context as usize)?;
     let [prompt, new, context] = [prompt_tokens, max_new_tokens as usize, context as usize].map(with_commas);
     let (prompt, new) = (plural(prompt, "prompt token"), plural(new, "new token"));
-    Some(format!("{prompt} and {new} exceed the context of {context}"))
+    Some(format!("{prompt} and {new} {EXCEED} {context}"))
+}
+
+const EXCEED: &str = "exceed the context of";
+
+/// The part of a reason of `excess` that all requests beyond the same context share: `exceed the context of 2,048`.
+pub fn common_reason(excess: &str) -> Option<&str> {
+    excess.find(EXCEED).map(|at| &excess[at..])
 }
 
 /// Refuses the selection if no request fits any model's context, or no request of a scenario that the user named. If the user

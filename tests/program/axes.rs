@@ -133,6 +133,24 @@ fn a_depth_of_a_sweep_beyond_the_context_is_unsupported_and_no_failure_of_the_ru
 }
 
 #[test]
+fn depths_beyond_the_context_are_one_line_of_the_screen_and_of_the_dry_run() {
+    let scratch = Scratch::new();
+    let measure = |options: &[&str]| {
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "decode"]).args(&SHORT[..6]).args(options);
+        finish(command.arg("--results").arg(scratch.results())).exits_with(0)
+    };
+    let screen = measure(&[]).stdout;
+    let line = "! not measured: decode depth 2048, decode depth 8192: the requests exceed the context of 2,048\n";
+    assert_eq!(screen.matches("exceed the context").count(), 1, "{screen}");
+    assert!(screen.contains(line), "{screen}");
+    let dry = measure(&["--dry-run"]).stdout;
+    assert_eq!(dry.matches("depth 8192").count(), 1, "{dry}");
+    let line = "not measured on embedded: decode depth 2048, decode depth 8192 (the";
+    assert!(dry.contains(line), "{dry}");
+}
+
+#[test]
 fn the_latency_suite_has_the_distribution_without_an_option() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();

@@ -135,12 +135,14 @@ fn a_folder_that_cannot_be_written_is_refused_before_an_engine_is_built() {
     let manifest =
         format!("about = \"an engine\"\nbinary = \"{program}\"\n[build]\n{}", build_command(program));
     scratch.write_tree(&[("slow", &manifest)]);
-    // Even the administrator can create no folder there.
-    let mut run = scratch.orchestrate_without_checkout();
-    run.args(["-e", "slow", "--results", "/proc/x"]).args(QUICK);
-    let outcome = finish(run.arg("-m").arg(root().join("models/embedded"))).exits_with(5);
-    outcome.assert_stderr(&["cannot write records to the folder `/proc/x`", "hint: --results DIR"]);
-    assert!(!scratch.join("target").exists(), "{outcome:?}");
+    for mode in [&[][..], &["--dry-run"]] {
+        // Even the administrator can create no folder there.
+        let mut run = scratch.orchestrate_without_checkout();
+        run.args(["-e", "slow", "--results", "/proc/x"]).args(QUICK).args(mode);
+        let outcome = finish(run.arg("-m").arg(root().join("models/embedded"))).exits_with(5);
+        outcome.assert_stderr(&["cannot write records to the folder `/proc/x`", "hint: --results DIR"]);
+        assert!(!scratch.join("target").exists(), "{outcome:?}");
+    }
 }
 
 #[test]

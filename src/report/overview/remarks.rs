@@ -1,20 +1,19 @@
 //! The warnings above the table of the default report, the explanations of its marks below, and the next commands. The full
 //! report has every warning and note; `orchestrate explain` has the reasons.
 
-use std::collections::BTreeSet;
-
 use super::best;
 use super::cells::{NO_VERDICT, NOT_A_QUOTIENT};
 use super::columns::NOT_YET_CHECKED;
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{Against, NO_VERIFIER_HINT, NoChecks, UNVERIFIABLE_HINT};
 use crate::analysis::metric::share::Absent;
+use crate::plan::context::common_reason;
 use crate::record::FailureKind;
 use crate::report::document::Table;
 use crate::report::grid::MIN_VALUES_FOR_P99;
 use crate::report::grid::{rounds_for_p99, why_no_ratios};
 use crate::report::ranking::Unranked;
-use crate::report::rows::{FailureSummary, group_by_key};
+use crate::report::rows::{FailureSummary, Row, group_by_key};
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::{self, CONTRADICTED, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
@@ -38,6 +37,7 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
     warnings.extend(wrong.map(|it| it.why_not_compared()));
     warnings.extend(failures(overview, saved));
+    warnings.extend(beyond_context(overview));
     let no_rank = why_no_rank(overview);
     // While a run goes on, the table says that some outputs are checked later.
     let is_explained = no_rank.is_some() || report.is_running;
@@ -52,7 +52,7 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     }
     warnings.extend(report.warning_lines(|label| label.to_string()));
     warnings.extend(inconclusive(overview));
-    let in_caches = |row: &&crate::report::rows::Row| matches!(row.limit, Err(Absent::InCaches { .. }));
+    let in_caches = |row: &&Row| matches!(row.limit, Err(Absent::InCaches { .. }));
     if report.rows.iter().any(|row| in_caches(&row)) {
         let hint = "orchestrate model synth llama-3.2-1b --out llama-1b";
         warnings
@@ -88,9 +88,25 @@ fn shortened(warning: &str) -> String {
     }
 }
 
+/// The cases whose requests exceed a context, in one line for each context.
+fn beyond_context(overview: &Overview) -> Vec<String> {
+    let rows = overview.report.rows.iter().filter_map(|row| {
+        let reason = common_reason(&row.failure.as_ref()?.message)?;
+        Some((reason, row.case.label.as_str()))
+    });
+    let line = |(reason, cases): (&str, Vec<&str>)| {
+        let cases = group_by_key(cases.into_iter().map(|case| (case, ())));
+        let names = cases.into_iter().map(|(case, _)| case).collect::<Vec<_>>().join(", ");
+        format!("not measured: {names}: the requests {reason}")
+    };
+    group_by_key(rows).into_iter().map(line).collect()
+}
+
 /// The failures of cases. A configuration that failed as a whole has its failure in the table.
 fn failures(overview: &Overview, saved: Option<&str>) -> Vec<String> {
-    let rows = overview.report.rows.iter().filter_map(|row| {
+    let is_beyond_context =
+        |row: &&Row| row.failure.as_ref().is_some_and(|it| common_reason(&it.message).is_some());
+    let rows = overview.report.rows.iter().filter(|row| !is_beyond_context(row)).filter_map(|row| {
         let name = format!("`{}` ({})", row.engine.label, row.case.label);
         Some((row.failure.as_ref()?, name))
     });
