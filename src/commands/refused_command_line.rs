@@ -56,17 +56,22 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     }
 }
 
-/// The first word of the command line if it is no command, but names a known engine or is the path of a file. With it, the
+/// The word in place of a command if it is no command, but names a known engine or is the path of a file. With it, the
 /// command line with `-e`.
 fn engine_in_place_of_command(error: &clap::Error) -> Option<(&str, String)> {
-    let is_refused = error.kind() == ErrorKind::InvalidSubcommand;
+    // After an option of a run, such as `--all`, clap does not look for a command of this name.
+    let is_refused = matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict);
     let name = is_refused.then(|| text(error, ContextKind::InvalidSubcommand)).flatten()?;
     let words: Vec<String> = std::env::args().skip(1).collect();
     let engine = name.split(':').next().unwrap_or_default();
     let is_known = Registry::open().ok()?.with_manifest(engine).is_ok();
     let is_path = name.contains('/') && Path::new(name).is_file();
-    let is_engine = words.first().is_some_and(|it| it == name) && (is_known || is_path);
-    is_engine.then(|| (name, format!("orchestrate -e {}", pasteable(&words))))
+    let at = words.iter().position(|word| word == name).filter(|_| is_known || is_path)?;
+    let (before, after) = words.split_at(at);
+    // A named engine takes the place of `--all`.
+    let before = before.iter().filter(|word| *word != "--all").cloned();
+    let words: Vec<String> = before.chain(["-e".into()]).chain(after.iter().cloned()).collect();
+    Some((name, format!("orchestrate {}", pasteable(&words))))
 }
 
 /// The command that lists the values of an option.

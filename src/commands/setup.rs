@@ -52,6 +52,10 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let named = distinct(&arguments.engines);
     let named = named.iter().map(|name| registry.with_manifest(name)).collect::<Result<Vec<_>, _>>()?;
     if named.is_empty() && !arguments.all {
+        if arguments.remove {
+            let problem = "`setup --remove` needs the name of an engine";
+            return Err(Usage(format!("{problem}\nhint: orchestrate setup --list")).into());
+        }
         let hint = this_command_with(&["--list"]);
         return Err(Usage(format!("no engine is named, and `--all` is not given\nhint: {hint}")).into());
     }

@@ -2,7 +2,8 @@
 //! engine can run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail, ensure};
@@ -142,6 +143,11 @@ impl Registry {
             })?;
             ensure!(!metadata.is_dir(), "`{selector}` is a folder, an engine is a program");
             if let Err(error) = access(&path, Access::EXEC_OK) {
+                if !is_program(&path) {
+                    bail!(
+                        "cannot start the engine `{selector}`: it is not a program\nhint: orchestrate engines"
+                    );
+                }
                 let hint = access_hint(&error.into(), Path::new(selector), "+x");
                 bail!("cannot start the engine `{selector}`: it is not executable{hint}");
             }
@@ -393,6 +399,14 @@ fn never_state(reason: String, hint: Option<String>) -> State {
 
 pub fn target_dir(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
+/// Whether a file begins as a program does: as a script with an interpreter, or as a binary for Linux. An unreadable file counts
+/// as a program.
+fn is_program(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let start = File::open(path).and_then(|mut file| file.read(&mut magic));
+    start.is_err() || magic.starts_with(b"#!") || magic == *b"\x7fELF"
 }
 
 #[cfg(test)]

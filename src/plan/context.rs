@@ -101,9 +101,10 @@ fn check_values(selection: &Selection, limits: &[(&Model, ContextLimit)]) -> Res
     for (option, values) in options {
         // A request has at least one token of the prompt and one new token.
         if let Some(value) = values.iter().find(|value| **value >= context) {
-            let (models, room) = (model_names(limits), context.saturating_sub(1));
+            let depth = largest_depth(selection, context).filter(|_| option == "--depth");
+            let (models, room) = (model_names(limits), depth.unwrap_or(context.saturating_sub(1)));
             bail!(Usage(format!(
-                "{option} {value} exceeds the context of {models}, {} tokens\nhint: at most {option} {room}",
+                "{option} {value} exceeds the context of {models}, {} tokens\nhint: {option} {room}",
                 with_commas(context as usize)
             )));
         }
@@ -149,13 +150,30 @@ fn refusal(
         Prompt::Text(_) => limits.iter().filter_map(|it| it.1.prompt_tokens).max().unwrap_or(0) as u32,
     });
     let room = prompt_tokens.filter(|&tokens| tokens < context).max().map(|tokens| context - tokens);
-    let hint = match room {
-        Some(room) if selection.axes.new_tokens.iter().any(|&requested| requested > room) => {
+    let sets_depth =
+        |(workload, _): &(Workload, String)| selection.axes.depth.contains(&workload.shape.depth);
+    let is_too_deep = refused.iter().any(|it| it.0.shape.depth > 0 && sets_depth(it));
+    let hint = match (room, largest_depth(selection, context).filter(|_| is_too_deep)) {
+        (_, Some(depth)) => format!("--depth {depth}"),
+        (Some(room), _) if selection.axes.new_tokens.iter().any(|&requested| requested > room) => {
             format!("--new-tokens {room}")
         }
         _ => "another model (`-m`) or another scenario (`orchestrate scenarios`)".into(),
     };
     format!("the requests do not fit the context of {models}:\n{}\nhint: {hint}", lines.join("\n"))
+}
+
+/// The largest depth with which every selected request that has a depth fits this context.
+fn largest_depth(selection: &Selection, context: u32) -> Option<u32> {
+    let workloads =
+        selection.scenarios.iter().flat_map(|scenario| rows::workloads(selection, scenario, None));
+    let room = |workload: Workload| {
+        let Prompt::Tokens(tokens) = workload.prompt else { return None };
+        let depth = workload.shape.depth;
+        let others = (tokens - depth.min(tokens)).saturating_add(workload.max_new_tokens);
+        (depth > 0).then(|| context.saturating_sub(others))
+    };
+    workloads.filter_map(room).min().filter(|depth| *depth > 0)
 }
 
 /// A workload that does not fit the context of a model.

@@ -74,6 +74,13 @@ pub fn bits(dtype: &str) -> Option<f64> {
     float.or_else(other).or_else(|| Dtype::bits_of(&name)).or_else(variant)
 }
 
+/// The known dtypes, each by one name.
+pub fn names() -> Vec<&'static str> {
+    let floats = FLOATS.iter().filter_map(|(_, names)| names.first().copied());
+    let others = OTHER_DTYPES.iter().map(|(name, _)| *name);
+    floats.chain(others).chain(FILE_DTYPE_OF_BEGINNING.iter().map(|(_, name)| *name)).collect()
+}
+
 /// The width of a precision: the bits of a weight, then those of the arithmetic, which are the same if no other dtype is named. In
 /// thousandths of a bit; an unknown dtype counts as zero.
 pub fn width(weights: Option<&str>, compute: Option<&str>) -> [u32; 2] {

@@ -10,7 +10,7 @@ use model_files::{ModelFolder, size};
 use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
-use crate::shell::{Unavailable, Usage, access_hint, did_you_mean, pasteable};
+use crate::shell::{Unavailable, Usage, access_hint, did_you_mean, pasteable, similar_name};
 
 /// Weights up to this size are usually read within a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
@@ -57,9 +57,21 @@ fn not_found(name: &str, error: &anyhow::Error) -> Usage {
             "no model at `{name}`; it is the name of a shape\nhint: `orchestrate model synth {name} --out {name}` makes a model of it"
         ));
     }
-    let known: Vec<&str> = shapes.chain([model_files::embedded::NAME]).collect();
-    match (text.split_once("\nhint: give a model folder"), did_you_mean(name, &known)) {
-        (Some((cause, _)), Some(hint)) => Usage(format!("{cause}\nhint: {hint}")),
+    let known: Vec<&str> = shapes.clone().chain([model_files::embedded::NAME]).collect();
+    let is_likely_repository = model_files::hub::Repository::is_likely(name);
+    let similar = similar_name(name, &known).filter(|_| !is_likely_repository);
+    match (text.split_once("\nhint: "), similar) {
+        // A shape is no model until a command has made one of it.
+        (Some((cause, _)), Some(shape))
+            if shapes.clone().any(|it| it == shape) && !Path::new(shape).exists() =>
+        {
+            let make = format!("orchestrate model synth {shape} --out {shape}");
+            Usage(format!("{cause}; `{shape}` is the name of a shape\nhint: `{make}` makes a model of it"))
+        }
+        (Some((cause, _)), Some(similar)) => {
+            let hint = did_you_mean(name, &[similar]).unwrap_or_else(|| format!("-m {similar}"));
+            Usage(format!("{cause}\nhint: {hint}"))
+        }
         _ => Usage(text),
     }
 }

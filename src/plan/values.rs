@@ -5,8 +5,9 @@ use anyhow::{Result, bail};
 
 use super::Selection;
 use crate::engines::load_values::LoadValue;
+use crate::machine::Device;
 use crate::plan::dtype;
-use crate::shell::Usage;
+use crate::shell::{Usage, similar_name, unknown_name};
 use crate::text::{either, plural};
 
 /// Refuses a device, a dtype or a load option that none of the selected engines accepts.
@@ -17,6 +18,13 @@ pub fn check(selection: &Selection) -> Result<()> {
     let option_values = selection.options.iter().map(|(name, value)| LoadValue::OptionValue(name, value));
     for value in devices.chain(dtypes).chain(options).chain(option_values) {
         let candidates = &selection.candidates;
+        if let LoadValue::Dtype(name) = value
+            && dtype::bits(name).is_none()
+            && candidates.iter().all(|it| it.load.listed(value).is_none())
+        {
+            // A program that lists no dtypes may have any of those that exist.
+            bail!(unknown_name("dtype", name, &dtype::names()));
+        }
         if !candidates.iter().any(|it| it.load.accepts(value)) {
             let subject = match candidates.as_slice() {
                 [only] => format!("`{}` has no", only.engine),
@@ -41,10 +49,19 @@ fn hint(selection: &Selection, value: LoadValue) -> String {
         }
     };
     let known = distinct(loads.filter_map(|load| load.listed(value)).flatten());
-    if let LoadValue::Dtype(wanted) = value
-        && let Some(same) = known.iter().find(|name| dtype::is_same(name, wanted))
-    {
-        return format!("--dtype {same}");
+    let meant = match value {
+        LoadValue::Dtype(wanted) => {
+            let same = known.iter().find(|name| dtype::is_same(name, wanted)).copied();
+            same.or_else(|| similar_name(wanted, &known))
+        }
+        // Engines name the kind of a GPU.
+        LoadValue::Device(device) if device.family() == "gpu" => {
+            known.iter().find(|name| !Device::from(**name).is_cpu()).copied()
+        }
+        _ => None,
+    };
+    if let Some(meant) = meant {
+        return format!("{flag} {meant}");
     }
     match known.as_slice() {
         [] => "leave out `--set`: there are no load options".into(),

@@ -295,7 +295,7 @@ fn a_path_without_a_model_is_refused_with_a_hint() {
     for (path, code, words) in [
         ("empty", 5, "model `empty`: neither `*.safetensors` nor a `.gguf` file"),
         ("notes.txt", 5, "model `notes.txt`: expected a folder or a `.gguf` file"),
-        ("nowhere", 2, "no model at `nowhere`\nhint: "),
+        ("nowhere", 2, "no model and no shape named `nowhere`\nhint: "),
         ("meta-llama/Llama-3.2-1B", 2, "orchestrate model pull meta-llama/Llama-3.2-1B"),
     ] {
         assert_refused(&info(&scratch, &[path]), code, &[words]);

@@ -55,6 +55,7 @@ fn the_hint_after_a_mistyped_name_is_the_command_with_the_right_name() {
         ),
         (&["metrics", "itll"], "no metric named `itll`", "metrics itl"),
         (&["metrics", "load,decode-rate"], "no metric named `decode-rate`", "metrics load,decode_rate"),
+        (&["model", "info", "llama-3-7b"], "no model and no shape named `llama-3-7b`", "model list"),
         (&["model", "info", "llama3-8b"], "no model at `llama3-8b`", "model info llama-3-8b"),
         (&["request", "sh", "tttf"], "no scenario or suite named `tttf`", "request sh ttft"),
         (
@@ -150,6 +151,8 @@ fn an_engine_in_place_of_a_subcommand_and_an_option_without_its_value_have_a_hin
     let outcome = finish(scratch.orchestrate_without_checkout().arg("beacon")).exits_with(2);
     let text = "error: `beacon` is an engine, not a command\nhint: ./bin/orchestrate -e beacon\n";
     assert_eq!(outcome.stderr, text);
+    assert_eq!(hint(&["--all", "beacon"]), "hint: ./bin/orchestrate -e beacon");
+    assert_eq!(hint(&["setup", "--remove"]), "hint: ./bin/orchestrate setup --list");
     assert_eq!(hint(&["no-such-word"]), "hint: ./bin/orchestrate -h");
     assert_eq!(hint(&["-s"]), "hint: ./bin/orchestrate scenarios");
     assert_eq!(hint(&["-e"]), "hint: ./bin/orchestrate engines");

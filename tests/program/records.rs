@@ -296,5 +296,8 @@ fn an_engine_that_is_not_executable_is_refused_with_the_command_that_helps() {
             "error: cannot start the engine `./engine`: it is not executable\nhint: chmod +x ./engine\n";
         assert_eq!(outcome.stderr, expected, "{words:?}");
     }
+    std::fs::write(scratch.join("notes"), "of text\n").unwrap();
+    let outcome = orchestrate(&scratch, &["-e", "./notes"]).exits_with(2);
+    outcome.assert_stderr(&["error: cannot start the engine `./notes`: it is not a program\nhint: "]);
     assert!(!scratch.results().exists());
 }

@@ -64,6 +64,11 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
         (&both[..2], ["--device", "cuda"], "`narrow` has no device `cuda`\nhint: --device cpu"),
         (
             &both,
+            ["--device", "gpu"],
+            "none of the selected engines has the device `gpu`\nhint: --device cuda",
+        ),
+        (
+            &both,
             ["--device", "cpu,cdua"],
             "none of the selected engines has the device `cdua`\nhint: `--device` takes `cpu` or `cuda`",
         ),
@@ -131,6 +136,10 @@ fn without_a_manifest_settings_that_hello_does_not_list_are_refused_before_the_l
     assert_refused(&scratch, &["-e", engine, "--set", "pim=1"], &format!("error: {set}\n"));
     let device = "`own` has no device `metal`\nhint: --device cpu";
     assert_refused(&scratch, &["-e", engine, "--device", "metal"], &format!("error: {device}\n"));
+    // A program that lists no dtypes may have any known one.
+    let silent = scratch.engine("silent", "--capabilities '{\"dtypes\":[]}'");
+    let dtype = run(&scratch, &["-e", silent.to_str().unwrap(), "--dtype", "f17"]).exits_with(2);
+    dtype.assert_stderr(&["error: no dtype named `f17`\nhint: ", "--dtype f16"]);
     let minimal = scratch.engine("minimal", "--fault says_bad_request_to_hello");
     let set = "`minimal` has no load option `pim`\nhint: leave out `--set`: there are no load options";
     assert_refused(
@@ -193,6 +202,11 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
             "another model (`-m`) or another scenario (`./bin/orchestrate scenarios`)",
         ),
         (
+            &["-s", "decode", "--depth", "99999"],
+            "`decode depth 99999`: 100,031 prompt tokens and 64 new tokens exceed the context of 2,048",
+            "--depth 1952",
+        ),
+        (
             &["-s", "decode", "--depth", "0", "--new-tokens", "2017"],
             "`decode`: 32 prompt tokens and 2,017 new tokens exceed the context of 2,048",
             "--new-tokens 2016",
@@ -226,7 +240,7 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
     assert!(!scratch.join("target").exists() && !scratch.results().exists());
     // `load` does not use the option, so it fits.
     let message = "error: --depth 9999 exceeds the context of `embedded`, 2,048 tokens\n";
-    let expected = format!("{message}hint: at most --depth 2047\n");
+    let expected = format!("{message}hint: --depth 1023\n");
     assert_refused(&scratch, &["-e", "narrow", "--depth", "128,9999"], &expected);
     let all = run(&scratch, &["-e", "narrow", "--new-tokens", "2040"]).exits_with(2);
     all.assert_stderr(&["`load`: 16 prompt tokens", "`prefill`: 1,024 prompt tokens", "--new-tokens 1024"]);
@@ -385,6 +399,10 @@ fn a_shape_and_a_mistyped_model_have_a_hint() {
     let of_model = |name| run(&scratch, &["-e", "narrow", "-m", name]).exits_with(2);
     of_model("llama-3.2-1b").assert_stderr(&[
         "it is the name of a shape",
+        "orchestrate model synth llama-3.2-1b --out llama-3.2-1b",
+    ]);
+    of_model("llama-3.2-1").assert_stderr(&[
+        "no model at `llama-3.2-1`; `llama-3.2-1b` is the name of a shape",
         "orchestrate model synth llama-3.2-1b --out llama-3.2-1b",
     ]);
     of_model("embeded").assert_stderr(&["no model at `embeded`", "-m embedded"]);

@@ -85,7 +85,7 @@ pub fn resolve(name_or_path: Option<&str>) -> Result<PathBuf> {
             "no model at `{name}`, and none of this name was pulled\nhint: `orchestrate model pull {name}` fetches it from the Hugging Face hub"
         );
     }
-    bail!("no model at `{name}`\nhint: give a model folder, a `.gguf` file, or `embedded`")
+    bail!("no model at `{name}`\nhint: orchestrate model list")
 }
 
 impl ModelFolder {

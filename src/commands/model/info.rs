@@ -52,6 +52,10 @@ fn unknown_model(name: &str, error: anyhow::Error) -> anyhow::Error {
     let text = format!("{error:#}");
     match (text.split_once("\nhint: "), did_you_mean(name, &known)) {
         (Some((problem, _)), Some(similar)) => Usage(format!("{problem}\nhint: {similar}")).into(),
+        (Some((problem, hint)), None) => {
+            let problem = problem.replacen("no model at", "no model and no shape named", 1);
+            Usage(format!("{problem}\nhint: {hint}")).into()
+        }
         _ => Usage(text).into(),
     }
 }
