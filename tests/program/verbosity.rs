@@ -75,21 +75,22 @@ fn the_options_work_before_and_after_a_subcommand_and_exclude_each_other() {
     run(&["--quick", "engines"]).exits_with(2).assert_stderr(&["'engines' cannot be used with '--quick'"]);
 }
 
-/// The warning comes in the progress and in the table. A log that has both has it once.
+/// Warnings, failures and the path of the record come in the progress and in the report. A log that has both has them once.
 #[test]
-fn a_log_of_stdout_and_stderr_has_each_warning_once() {
+fn a_log_of_stdout_and_stderr_has_each_warning_and_the_path_of_the_record_once() {
     let scratch = Scratch::new();
     let run = |log: &str| {
-        let (program, engine) = (env!("CARGO_BIN_EXE_orchestrate"), scratch.engine("sound", ""));
+        let program = env!("CARGO_BIN_EXE_orchestrate");
+        let (sound, faulty) = (scratch.engine("sound", ""), scratch.script("ends-early", "exit 3"));
+        let engines = format!("-e '{}' -e '{}'", sound.display(), faulty.display());
         let options = "-s decode --depth 0 --blocks 1 --iterations 2 --nonce 5";
-        let line = format!(
-            "'{program}' -e '{}' {options} --results '{}' {log}",
-            engine.display(),
-            scratch.results().display()
-        );
-        let outcome = finish(scratch.command("sh").args(["-c", &line])).exits_with(0);
+        let results = scratch.results();
+        let line = format!("'{program}' {engines} {options} --results '{}' {log}", results.display());
+        let outcome = finish(scratch.command("sh").args(["-c", &line])).exits_with(4);
         let text = without_line_breaks(&format!("{}{}", outcome.stdout, outcome.stderr));
-        text.matches("the prompts are those of every run with the nonce 5").count()
+        let count = |words: &str| text.matches(words).count();
+        let warnings = count("the prompts are those of every run with the nonce 5");
+        [warnings, count("exited at hello"), count("record: ") + count("recorded in ")]
     };
-    assert_eq!((run("2>&1"), run("")), (1, 2));
+    assert_eq!((run("2>&1"), run("")), ([1, 1, 1], [2, 2, 3]));
 }

@@ -105,6 +105,8 @@ pub enum ShownIn {
     UntilReport,
     /// Both displays of lines that stay, but not the live one.
     Block,
+    /// As `Block`. The final report has it too.
+    BlockUntilReport,
     /// Only the log of all steps.
     Step,
 }
@@ -123,7 +125,7 @@ impl Line {
     pub fn is_shown_in(&self, display: Display) -> bool {
         match self.shown_in {
             ShownIn::Lasting | ShownIn::UntilReport => true,
-            ShownIn::Block => display != Display::Live,
+            ShownIn::Block | ShownIn::BlockUntilReport => display != Display::Live,
             ShownIn::Step => display == Display::Steps,
         }
     }
@@ -160,7 +162,7 @@ impl State {
                 };
                 let configurations = text::plural(*configurations, "configuration");
                 add(ShownIn::Block, format!("measuring {configurations} in {blocks}"));
-                add(ShownIn::Block, format!("record: {record}"));
+                add(ShownIn::BlockUntilReport, format!("record: {record}"));
             }
             Event::BlockStarted { block, until, .. } => {
                 (self.planned_blocks, self.complete_blocks) = (*until, *block);

@@ -103,13 +103,13 @@ impl<'a> Progress<'a> {
         let is_sample = matches!(event, Event::Sampled { .. });
         let is_finished = matches!(event, Event::RunFinished { .. });
         let mut lines = self.state.take(&event, &facts);
-        let is_warning_in_log = matches!(event, Event::Warned(_)) && self.display == Display::Log;
         let has_report = self.report.is_some();
         lines.iter_mut().for_each(|line| line.text = with_this_program(&line.text));
-        let is_only_in_report =
-            has_report && (verbosity() == Verbosity::Quiet || is_warning_in_log && has_one_stream());
+        // A log of stdout and stderr has the report too.
+        let is_one_log = || self.display == Display::Log && has_one_stream();
+        let is_only_in_report = has_report && (verbosity() == Verbosity::Quiet || is_one_log());
         lines.retain(|line| {
-            let is_in_report = line.shown_in == ShownIn::UntilReport;
+            let is_in_report = matches!(line.shown_in, ShownIn::UntilReport | ShownIn::BlockUntilReport);
             !is_in_report || !is_only_in_report && self.printed.insert(line.text.clone())
         });
         if !is_printed(&event, verbosity()) {
