@@ -281,7 +281,25 @@ fn an_engine_that_leaves_one_hello_unanswered_gets_a_converted_model_in_one_shot
     assert!(models.len() >= 2 && models.iter().all(|model| model.ends_with(".gguf")), "{launches}");
 }
 
-// Engines that are no programs.
+// Programs that are no engines.
+
+#[test]
+fn a_program_that_writes_text_gets_its_text_and_the_command_that_checks_it() {
+    for (rest, kind) in [("while read line; do echo Hello!; done", "timeout"), ("read line; exit 3", "exited")] {
+        let scratch = Scratch::new();
+        let chat = scratch.script("chat", &format!("echo 'I am a chat program'\n{rest}"));
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(&chat).args(DECODE).args(["--blocks", "1", "--timeout", "2"]);
+        let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(4);
+        let record = Record::only_one_in(&scratch.results());
+        let failure = record.entries("failure")[0];
+        assert_eq!(failure["kind"], kind);
+        let message = failure["message"].as_str().unwrap();
+        assert!(message.ends_with("; it wrote text, not JSON: `I am a chat program`"), "{message}");
+        assert_eq!(failure["hint"], format!("orchestrate check {}", chat.display()));
+        outcome.assert_stdout(&["I am a chat program", "orchestrate check "]);
+    }
+}
 
 #[test]
 fn a_path_without_a_program_is_a_usage_error() {

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use protocol::{Frame, Message};
 
 use super::result::{Finding, Outcome};
-use crate::run::process::{Cause, LINE_TOO_LONG, Launching, Line, MAX_STRAY_LINES, Process, limited};
+use crate::run::process::{
+    Cause, LINE_TOO_LONG, Launching, Line, MAX_STRAY_LINES, Process, describe_exit, limited,
+};
 
 pub struct Connection {
     process: Process,
@@ -106,7 +108,7 @@ impl Connection {
             (true, false) => self.give_up(format!("left processes behind: {}", remaining.join(", "))),
             (false, _) => {
                 self.ended = true;
-                self.give_up(format!("ended with {status}"))
+                self.give_up(format!("ended with {}", describe_exit(status)))
             }
         }
     }
@@ -164,7 +166,7 @@ impl Connection {
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => {
                 self.ended = true;
-                Finding::Wrong(format!("ended with {status} before it answered"))
+                Finding::Wrong(format!("ended with {} before it answered", describe_exit(status)))
             }
             None => {
                 self.silent = true;

@@ -15,6 +15,7 @@ use super::library;
 use super::start_error::why_not_started;
 use crate::record::Stage;
 use crate::shell::Unavailable;
+use crate::text::{line, shorten};
 
 /// The maximum number of stdout lines before a message that are no JSON object. Libraries print a few; more than this is an
 /// error. A limit for a launch would refuse an engine that prints a line for each request.
@@ -22,6 +23,9 @@ pub const MAX_STRAY_LINES: usize = 1000;
 
 /// The message about a line that is longer than `protocol::MAX_LINE_BYTES`.
 pub const LINE_TOO_LONG: &str = "a line of more than 16 MiB, the limit of the protocol";
+
+/// The width of the first line of text in an error.
+const MAX_TEXT_WIDTH: usize = 60;
 
 /// The time between two checks of the working folder of an engine that does not answer yet.
 const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -97,16 +101,30 @@ pub struct Conversation {
     pub deadlines: Deadlines,
     /// Since the last message.
     stray_lines: usize,
+    /// The first line of a process that has sent no message yet. It may be a program that knows no protocol.
+    text: Option<String>,
+    /// The process has sent a message.
+    has_answered: bool,
+    /// The program of the process.
+    program: String,
     /// A model is loaded, so later requests do not load it.
     loaded: bool,
 }
 
 impl Conversation {
     pub fn start(launching: &Launching, deadlines: Deadlines) -> Result<Self, EngineFailure> {
+        let program = launching.command.first().map_or("", String::as_str);
         match Process::start(launching) {
-            Ok(process) => Ok(Self { process, deadlines, stray_lines: 0, loaded: false }),
+            Ok(process) => Ok(Self {
+                process,
+                deadlines,
+                stray_lines: 0,
+                text: None,
+                has_answered: false,
+                program: program.into(),
+                loaded: false,
+            }),
             Err(error) => {
-                let program = launching.command.first().map_or("", String::as_str);
                 let Unavailable { reason, hint } = why_not_started(program, &error);
                 let cause =
                     Cause::Start { message: format!("`{program}` cannot be started: {reason}"), hint };
@@ -126,7 +144,7 @@ impl Conversation {
             Ok(answer) => answer?.0,
             Err(_) => {
                 return match self.no_answer(deadline).await {
-                    Cause::Timeout(_) => Ok(Hello::NoAnswer),
+                    Cause::Timeout(_) | Cause::OnlyText { .. } => Ok(Hello::NoAnswer),
                     cause => Err(cause),
                 };
             }
@@ -311,7 +329,18 @@ impl Conversation {
     async fn no_answer(&self, deadline: Duration) -> Cause {
         match self.process.stopped().await {
             Some(pid) => Cause::Stopped { after: deadline, pid },
-            None => Cause::Timeout(deadline),
+            None => self.with_text(Cause::Timeout(deadline)),
+        }
+    }
+
+    /// The cause, with the text that the process wrote in place of a message.
+    fn with_text(&self, cause: Cause) -> Cause {
+        match &self.text {
+            Some(text) if !self.has_answered => {
+                let (text, program) = (text.clone(), self.program.clone());
+                Cause::OnlyText { end: Box::new(cause), text, program }
+            }
+            _ => cause,
         }
     }
 
@@ -325,14 +354,16 @@ impl Conversation {
         }
     }
 
-    fn parse_line(&mut self, line: Line) -> Result<Option<(Message, Instant)>, Cause> {
-        let bytes = match line.frame {
+    fn parse_line(&mut self, received: Line) -> Result<Option<(Message, Instant)>, Cause> {
+        let bytes = match received.frame {
             Frame::Line(bytes) => bytes,
             Frame::TooLong { .. } => return Err(Cause::Protocol(LINE_TOO_LONG.into())),
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             self.stray_lines += 1;
-            self.process.note(&format!("(stdout) {}", String::from_utf8_lossy(&bytes)));
+            let text = String::from_utf8_lossy(&bytes);
+            self.process.note(&format!("(stdout) {text}"));
+            self.text.get_or_insert_with(|| shorten(&line(&text), MAX_TEXT_WIDTH));
             if self.stray_lines > MAX_STRAY_LINES {
                 return Err(Cause::Protocol(format!(
                     "more than {MAX_STRAY_LINES} lines on stdout that are no JSON object, before one message"
@@ -341,10 +372,11 @@ impl Conversation {
             return Ok(None);
         }
         self.stray_lines = 0;
+        self.has_answered = true;
         match protocol::parse_message(&bytes) {
-            Ok(Message::Failed(failed)) => Ok(Some((Message::Failed(limited(failed)), line.at))),
-            Ok(message) => Ok(Some((message, line.at))),
-            Err(_) if !line.is_complete => {
+            Ok(Message::Failed(failed)) => Ok(Some((Message::Failed(limited(failed)), received.at))),
+            Ok(message) => Ok(Some((message, received.at))),
+            Err(_) if !received.is_complete => {
                 self.process.note(&format!("(stdout, cut off) {}", String::from_utf8_lossy(&bytes)));
                 Ok(None)
             }
@@ -359,7 +391,7 @@ impl Conversation {
     async fn cause_of_end(&mut self) -> Cause {
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => library::loader_failure(status, &self.process.stderr())
-                .unwrap_or_else(|| Cause::Exited(describe_exit(status))),
+                .unwrap_or_else(|| self.with_text(Cause::Exited(describe_exit(status)))),
             None if self.process.is_lost() => Cause::Protocol(
                 "the keeper process of this run has ended: an engine or another program ended it".into(),
             ),
@@ -375,9 +407,13 @@ async fn check_folder(folder: &Path) -> Result<(), Cause> {
     excess.map_or(Ok(()), |(bytes, limit)| Err(Cause::FolderFull { bytes, limit }))
 }
 
+/// The exit code of a shell that does not find a command.
+const COMMAND_NOT_FOUND: i32 = 127;
+
 /// `exit code 3`, or the signal with its name.
 pub fn describe_exit(status: std::process::ExitStatus) -> String {
     match status.code() {
+        Some(COMMAND_NOT_FOUND) => format!("exit code {COMMAND_NOT_FOUND} (command not found)"),
         Some(code) => format!("exit code {code}"),
         // `signal: 6 (SIGABRT) (core dumped)`: the standard library knows the names of signals.
         None => status.to_string().replacen("signal: ", "signal ", 1).replace(" (core dumped)", ""),

@@ -10,7 +10,7 @@ use protocol::{Failed, split_hints};
 
 use super::containment::FOLDER_LIMIT_VARIABLE;
 use crate::record::{Failure, FailureKind, Stage};
-use crate::shell::Unavailable;
+use crate::shell::{Unavailable, pasteable};
 
 /// The early end of a launch.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub enum Cause {
     Timeout(Duration),
     /// No answer within the deadline, because a signal has stopped this process of the engine.
     Stopped { after: Duration, pid: u32 },
+    /// The process wrote text and no message until this end: it may know no protocol.
+    OnlyText { end: Box<Cause>, text: String, program: String },
     /// The engine did not answer within the time that a case allows for one request.
     TooSlow(Duration),
     /// The engine wrote at least this many bytes into its working folder, which is more than the limit.
@@ -117,6 +119,7 @@ impl Cause {
             Self::Start { .. } => FailureKind::Start,
             Self::Exited(_) | Self::ExitedAfterFailed(_) => FailureKind::Exited,
             Self::Timeout(_) | Self::Stopped { .. } => FailureKind::Timeout,
+            Self::OnlyText { end, .. } => end.kind(),
             Self::TooSlow(_) => FailureKind::TooSlow,
             Self::FolderFull { .. } => FailureKind::FolderFull,
             Self::Version(_) => FailureKind::Version,
@@ -137,6 +140,9 @@ impl Cause {
         match self {
             Self::Reported(failed) => failed.hint.clone(),
             Self::Start { hint, .. } => hint.clone(),
+            Self::OnlyText { program, .. } => {
+                Some(format!("orchestrate check {}", pasteable(std::slice::from_ref(program))))
+            }
             Self::TooSlow(cap) => Some(format!("--case-cap {}s", cap.as_secs().max(1) * 5)),
             Self::FolderFull { limit, .. } => Some(format!(
                 "export {FOLDER_LIMIT_VARIABLE}={}",
@@ -166,6 +172,7 @@ impl fmt::Display for Cause {
                 "no answer within {} s: process {pid} is stopped, by a signal (`kill -STOP`) or by reading from the terminal",
                 after.as_secs_f64()
             ),
+            Self::OnlyText { end, text, .. } => write!(f, "{end}; it wrote text, not JSON: `{text}`"),
             Self::TooSlow(cap) => write!(f, "too slow (> {} s)", cap.as_secs_f64()),
             Self::FolderFull { bytes, limit } => {
                 let (bytes, limit) = (size(*bytes), size(*limit));
