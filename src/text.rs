@@ -1,5 +1,7 @@
 //! Text that engines and users control, made safe to print and fitted into a width; numbers as text.
 
+use std::time::Duration;
+
 use tabled::grid::util::string::get_line_width;
 
 /// Makes a text one line that is safe to print. Line breaks, tabs and repeated spaces become one space. Escape sequences,
@@ -52,6 +54,33 @@ fn skip_control_sequence(chars: &mut Chars) {
 
 fn is_invisible(char: char) -> bool {
     matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{ad}')
+}
+
+/// A time for a person, in one style everywhere: `42 s`, `2 min 42 s`, `1 h 20 min`. Options take another form (`--budget 3m`).
+pub fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    let two = |more: u64, of: &str, less: u64, unit: &str| match less {
+        0 => format!("{more} {of}"),
+        _ => format!("{more} {of} {less} {unit}"),
+    };
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => two(seconds / 60, "min", seconds % 60, "s"),
+        _ => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
+    }
+}
+
+/// An estimate of a time: `less than 1 s`, `42 s`, `2 min 30 s`, `12 min`. It is rounded, to ten seconds from one minute on and to a
+/// minute from ten minutes on.
+pub fn estimated_time(estimate: Duration) -> String {
+    let seconds = estimate.as_secs_f64();
+    let step = match seconds {
+        ..0.5 => return "less than 1 s".into(),
+        ..60.0 => 1.0,
+        ..600.0 => 10.0,
+        _ => 60.0,
+    };
+    time(Duration::from_secs_f64((seconds / step).round() * step))
 }
 
 /// The number of terminal columns of a text.
@@ -303,6 +332,15 @@ pub fn with_commas(count: impl std::fmt::Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_written_in_one_style_and_an_estimate_is_rounded() {
+        let seconds = Duration::from_secs;
+        let times = [0, 42, 60, 162, 4800, 7200].map(|it| time(seconds(it)));
+        assert_eq!(times, ["0 s", "42 s", "1 min", "2 min 42 s", "1 h 20 min", "2 h"]);
+        let estimates = [0, 9, 119, 147, 1300, 6000].map(|it| estimated_time(seconds(it)));
+        assert_eq!(estimates, ["less than 1 s", "9 s", "2 min", "2 min 30 s", "22 min", "1 h 40 min"]);
+    }
 
     #[test]
     fn a_text_is_cut_after_a_word_and_not_in_a_command() {

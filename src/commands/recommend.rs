@@ -19,7 +19,7 @@ use crate::record::{self, RunRecord};
 use crate::report::recommendation::Recommendation;
 use crate::report::{Content, Report};
 use crate::shell::Usage;
-use crate::text::plural;
+use crate::text::{plural, time};
 
 #[derive(Debug, Args)]
 pub struct RecommendArgs {
@@ -107,7 +107,7 @@ const BUDGET_OF_A_CONFIGURATION: Duration = Duration::from_secs(30);
 /// The number of configurations that can start, and the time budget.
 fn budget_notice(plan: &Plan) -> String {
     let count = plan.row_indices().filter(|&row| plan.configurations[row].unavailable.is_none()).count();
-    let budget = humantime::format_duration(plan.extent.budget().unwrap_or_default());
+    let budget = time(plan.extent.budget().unwrap_or_default());
     let configurations = plural(count, "configuration");
     format!("{configurations} can be measured; the time budget is {budget}, or that of `--budget`")
 }

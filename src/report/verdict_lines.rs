@@ -12,7 +12,7 @@ use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
 use crate::plan::Order;
-use crate::text::plural;
+use crate::text::{plural, time};
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 
 /// The most verdicts that are printed as sentences.
@@ -70,7 +70,7 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         Some(budget_ns) if out_of_time => {
             let known = report.sufficient_budget.clone();
             let larger = known.unwrap_or_else(|| larger_budget(budget_ns, blocks));
-            let budget = humantime::format_duration(Duration::from_nanos(budget_ns));
+            let budget = time(Duration::from_nanos(budget_ns));
             format!(
                 "{blocks} of {MIN_VERDICT_BLOCKS} blocks fit in {budget}; verdicts need about `--budget {larger}`"
             )

@@ -127,7 +127,7 @@ fn a_recommendation_without_ttft_says_so_and_the_budget_is_named_before_the_run(
     let incomplete = "incomplete: the record has no TTFT, so only the decode rate counts; hint: measure with `-s ttft,decode`";
     assert!(text.contains(incomplete), "{text}");
     outcome
-        .assert_stderr(&["2 configurations can be measured; the time budget is 3m, or that of `--budget`\n"]);
+        .assert_stderr(&["2 configurations can be measured; the time budget is 3 min, or that of `--budget`\n"]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_dry_run_lists_the_precisions_and_starts_nothing() {
     assert!(!outcome.stdout.contains("spinning"), "{}", outcome.stdout);
     assert!(files(&scratch.results()).is_empty());
     let all = recommend(&scratch, &["--dry-run", "--presets"]).exits_with(0);
-    all.assert_stdout(&["swift:spinning", "the default time budget is 3m"]);
+    all.assert_stdout(&["swift:spinning", "the default time budget is 3 min"]);
 }
 
 #[test]

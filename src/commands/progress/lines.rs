@@ -291,7 +291,7 @@ impl State {
             Some((share, left)) => {
                 let full = ((BAR_WIDTH as f64 * share) as usize).min(BAR_WIDTH);
                 let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR_WIDTH - full));
-                format!("{bar}  {:.0} %  {} left  ", 100.0 * share, rounded_time(left))
+                format!("{bar}  {:.0} %  {} left  ", 100.0 * share, text::estimated_time(left))
             }
             None => String::new(),
         };
@@ -308,7 +308,7 @@ impl State {
         let known = clock.and_then(|clock| self.share_and_time_left(clock));
         known.map_or(String::new(), |(share, left)| {
             let about = if left.as_secs_f64().round() < 1.0 { "" } else { "about " };
-            format!(" ({:.0} % done, {about}{} left)", 100.0 * share, rounded_time(left))
+            format!(" ({:.0} % done, {about}{} left)", 100.0 * share, text::estimated_time(left))
         })
     }
 
@@ -335,16 +335,5 @@ fn failure_text(failure: &Failure) -> String {
         FailureKind::NoTime => message.clone(),
         FailureKind::Unavailable => format!("{kind}: {message}"),
         _ => format!("{kind} at {when}: {message}"),
-    }
-}
-
-/// `42 s`, `3 min`, `1 h 20 min`: rounded, because it is an estimate.
-fn rounded_time(time: Duration) -> String {
-    let seconds = time.as_secs_f64().round() as u64;
-    match seconds {
-        0 => "less than 1 s".into(),
-        1..=99 => format!("{seconds} s"),
-        100..=5999 => format!("{} min", (seconds + 30) / 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
 }

@@ -12,12 +12,13 @@ pub use cells::{NO_VERDICT, NOT_A_QUOTIENT, comparison};
 pub use columns::{BY_ENGINE, NOT_YET_CHECKED};
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::document::{List, Section, TableId};
 use super::outputs::without_perplexity;
 use super::run_report::{Report, View};
 use crate::machine::Device;
-use crate::text::{plural, shorten, three_digits};
+use crate::text::{plural, shorten, three_digits, time};
 use configurations::Overview;
 
 /// The largest width of a text in the title line, in columns.
@@ -80,7 +81,7 @@ fn title(report: &Report) -> String {
         gpus.as_ref().or(processor).map(|name| shorten(&without_marks(name), MAX_TITLE_WORD)),
         // A text is scored before the blocks.
         Some(blocks).filter(|_| report.rows.iter().any(|row| !row.case.scores_text)),
-        report.elapsed_ns.map(duration),
+        report.elapsed_ns.map(|ns| time(Duration::from_nanos(ns))),
     ];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
@@ -112,15 +113,6 @@ fn joined(numbers: &[u32]) -> String {
     match words.as_slice() {
         [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
         words => words.concat(),
-    }
-}
-
-/// `3 min 24 s`, `42 s`.
-fn duration(ns: u64) -> String {
-    let seconds = (ns as f64 / 1e9).round() as u64;
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        _ => format!("{} min {} s", seconds / 60, seconds % 60),
     }
 }
 
