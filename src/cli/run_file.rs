@@ -385,7 +385,9 @@ impl Bound {
         let (number, unit) = match self {
             Self::Number(number) => (number, Unit::TokensPerSecond),
             Self::Text(text) => Unit::parse(&text).with_context(|| {
-                format!("`{text}` is no number with a unit, as in `200 tok/s`, `50 ms`, `1.5 GB` or `80 %`")
+                format!(
+                    "`{text}` is not a number with a unit, as in `200 tok/s`, `50 ms`, `1.5 GB` or `80 %`"
+                )
             })?,
         };
         if let Some(metric) = metric {

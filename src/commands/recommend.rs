@@ -165,7 +165,7 @@ fn refuse_unused_arguments(run: &RunArgs) -> Result<()> {
         ensure!(!is_given, Usage(format!("`recommend` takes no `{flag}`: {why}")));
     }
     let format = view.format.name;
-    let why = format!("--format {format}: a recommendation is no list of values\nhint: --format json");
+    let why = format!("--format {format}: a recommendation is not a list of values\nhint: --format json");
     ensure!(!view.format.has_lines(), Usage(why));
     Ok(())
 }

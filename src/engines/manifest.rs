@@ -472,7 +472,7 @@ fn check_presets(Manifest { presets, suites, .. }: &Manifest) -> Result<()> {
     for (name, preset) in presets {
         if let Some(PresetComparison { preset: other, .. }) = &preset.against {
             let known = other == DEFAULT_PRESET || presets.contains_key(other);
-            let problem = format!("`presets.{name}.against`: `{other}` is no other preset of this engine");
+            let problem = format!("`presets.{name}.against`: `{other}` is not another preset of this engine");
             ensure!(known && other != name, problem);
         }
         if let Some(suite) = &preset.suite {

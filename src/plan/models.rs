@@ -119,7 +119,7 @@ fn check_is_model(path: &Path) -> Result<()> {
         );
         let is_config = path.file_name().is_some_and(|name| name == "config.json");
         ensure!(!is_config, refusal("this is the configuration of a model; name its folder"));
-        ensure!(is_gguf || has_weights(path), refusal("the file is no model: it has no weights"));
+        ensure!(is_gguf || has_weights(path), refusal("the file is not a model: it has no weights"));
     }
     Ok(())
 }

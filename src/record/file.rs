@@ -93,7 +93,7 @@ fn open(path: &Path) -> Result<File> {
 }
 
 fn not_a_record(path: &Path, description: &str, hint: &str) -> anyhow::Error {
-    anyhow!("`{}` is no run record: {description}\nhint: {hint}", path.display())
+    anyhow!("`{}` is not a run record: {description}\nhint: {hint}", path.display())
 }
 
 /// The command that lists the records of the results folder.

@@ -116,7 +116,7 @@ impl RunRecord {
             }
             if let Some(number) = unparsed {
                 bail!(
-                    "line {number} is damaged: it is no entry of a run record\nhint: restore the file, or see the other records with `orchestrate report --list`"
+                    "line {number} is damaged: it is not an entry of a run record\nhint: restore the file, or see the other records with `orchestrate report --list`"
                 );
             }
             let at_line = |error: anyhow::Error| anyhow!("line {number}: {error}");

@@ -70,7 +70,7 @@ fn an_unknown_kind_of_entry_is_an_error_with_its_line() {
     assert_eq!(RunRecord::parse(bytes.as_slice()).unwrap().samples.len(), 1);
     bytes.extend(lines(&entries()[3..]));
     let error = RunRecord::parse(bytes.as_slice()).unwrap_err().to_string();
-    assert!(error.starts_with("line 4 is damaged: it is no entry of a run record\nhint: "), "{error}");
+    assert!(error.starts_with("line 4 is damaged: it is not an entry of a run record\nhint: "), "{error}");
 }
 
 #[test]

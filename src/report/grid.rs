@@ -239,10 +239,8 @@ impl<'a> Grid<'a> {
             legend.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
         }
         if has_ratios(report) {
-            let reference = &report.reference;
-            let metrics = headlines(report);
-            legend
-                .push(format!("{RATIO_TITLE}: speed-up over `{reference}`, by {metrics}; above 1 is better"));
+            let (reference, metrics) = (reference_of_each_row(report), headlines(report));
+            legend.push(format!("{RATIO_TITLE}: speed-up over {reference}, by {metrics}; above 1 is better"));
             legend.extend(verdict_lines::legend(report, view.pairs));
             legend.extend(failed_reference(report));
             legend.extend(unusable_reference(report));
@@ -273,6 +271,15 @@ impl<'a> Grid<'a> {
 fn has_ratios(report: &Report) -> bool {
     let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.headline(row));
     pairs.any(|pair| pair.ratio().is_some())
+}
+
+/// The reference in words. Rows on several models, devices, dtypes or threads have several references.
+pub fn reference_of_each_row(report: &Report) -> String {
+    let references = report.rows.iter().filter(|row| row.is_reference()).map(|row| &row.engine.label);
+    match references.collect::<BTreeSet<_>>().len() {
+        0 | 1 => format!("`{}`", report.reference),
+        _ => format!("`{}` with the most equal settings (model, device, threads, dtype)", report.reference),
+    }
 }
 
 pub fn why_no_ratios(report: &Report) -> String {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::record::{self, new_id};
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
+use crate::text::plural;
 use stats::{median, quantile};
 
 #[derive(Debug, Clone)]
@@ -194,7 +195,7 @@ async fn repeat_streams(
         let answer = generate(conversation, request.clone()).await?;
         let streamed = answer.tokens.len();
         if streamed != tokens as usize {
-            bail!("expected {tokens} streamed tokens, got {streamed}");
+            bail!("expected {}, got {streamed}", plural(tokens, "streamed token"));
         }
         times.push(Streamed { elapsed_ns: answer.elapsed_ns(), cpu_ns: cpu_ns() - before_ns });
     }

@@ -7,6 +7,7 @@ use protocol::{
 
 use crate::record::{Late, output_tokens};
 use crate::run::process::{Answer, Cause};
+use crate::text::plural;
 
 /// The values that an answer must agree with.
 #[derive(Debug, Clone, Default)]
@@ -190,7 +191,7 @@ impl Expected {
         let requested = self.max_new_tokens as usize;
         let short = count < requested && (self.ignore_eos || finish == Finish::Length);
         if count > requested || short || count == 0 {
-            return wrong_output(format!("expected {requested} tokens, got {count}"));
+            return wrong_output(format!("expected {}, got {count}", plural(requested, "token")));
         }
         Ok(())
     }

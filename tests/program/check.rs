@@ -131,7 +131,7 @@ fn a_program_that_answers_no_request_is_reported_once_as_no_engine() {
         assert_eq!(outcome.code, Some(4), "{page}");
         assert_eq!(failed_checks(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
         assert_eq!(page.matches("no engine: answered no request").count(), 1, "{page}");
-        assert!(page.contains("is no engine: it answered no request\n"), "{page}");
+        assert!(page.contains("is not an engine: it answered no request\n"), "{page}");
         assert!(!page.contains("smallest") && page.lines().count() < 16, "{page}");
         scratch.assert_no_processes_left();
     }
@@ -262,7 +262,7 @@ fn a_program_that_answers_in_another_form_is_reported_with_its_words() {
     let engine = scratch.script("answers", answers);
     let outcome = check(&scratch, &engine, &["--timeout", "1"]).exits_with(4);
     let shown = without_line_breaks(&outcome.stdout);
-    for part in ["what it wrote on stdout is no JSON object", "ANSWER 42", "note"] {
+    for part in ["what it wrote on stdout is not a JSON object", "ANSWER 42", "note"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 }

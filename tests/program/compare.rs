@@ -107,7 +107,7 @@ fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
     compare(&STEADY, &TestRecord::scaled(0.5), &[]).exits_with(0);
     let noisy = TestRecord { ms: [10.0, 14.0, 9.0, 15.0, 11.0], ..STEADY };
     let outcome = compare(&STEADY, &noisy, &[]).exits_with(3);
-    outcome.assert_stdout(&["`pebble` decodes: the change is inconclusive"]);
+    outcome.assert_stdout(&["`pebble`, decode: the change is inconclusive"]);
 }
 
 #[test]

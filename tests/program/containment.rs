@@ -346,5 +346,5 @@ fn an_engine_that_fills_its_working_folder_is_ended_with_a_row() {
     assert_eq!(files_in(&folder_of_work(&scratch)), [""; 0]);
     let mut invalid = one_block(&scratch, &engine);
     let refused = finish(invalid.env("ORCHESTRATE_WORKING_FOLDER_LIMIT", "much")).exits_with(2);
-    refused.assert_stderr(&["`much` is no size"]);
+    refused.assert_stderr(&["`much` is not a size"]);
 }

@@ -58,7 +58,7 @@ const RENAMED_VALUES: &[(&str, &str, &str)] = &[
     ("kind", "nobody", "nothing"),
     ("stopped_by", "asked", "fixed"),
     ("stopped_by", "last_look", "last_analysis"),
-    ("summary", "2 headline metrics: 2 not measurable", "2 headline metrics: 2 inconclusive"),
+    ("summary", "2 headline metrics: 2 not measurable", "2 headline metrics: 2 without a verdict"),
     ("threshold_source", "nothing smaller matters", "smallest threshold"),
     ("threshold_source", "the blocks of the base", "blocks of the base"),
     ("threshold_source", "the blocks of the new run", "blocks of the new run"),

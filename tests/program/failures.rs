@@ -63,7 +63,7 @@ const FAULTS: &[FaultCase] = &[
         "warm-up 1",
         "drafted tokens, and the request asks for no `speculation`",
     ),
-    ("chatter_flood", "--at 6", "protocol", "sample 2", "1000 lines on stdout that are no JSON"),
+    ("chatter_flood", "--at 6", "protocol", "sample 2", "1000 lines on stdout that are not JSON"),
     ("huge_line", "--at 6", "protocol", "sample 2", "a line of more than 16 MiB, the limit of the protocol"),
     (
         "endless_line",

@@ -176,7 +176,7 @@ fn records_are_listed_newest_first_in_every_format() {
         }
     }
     let table = list("table");
-    table.assert_stdout(&["2026-02-03 04:05", "not listed: `results/other.jsonl` is no run record: "]);
+    table.assert_stdout(&["2026-02-03 04:05", "not listed: `results/other.jsonl` is not a run record: "]);
     let json = list("json").json();
     let records = json["records"].as_array().unwrap();
     assert_eq!((&records[0]["record"], &records[1]["end"]), (&"later".into(), &"cut off".into()));
@@ -219,7 +219,7 @@ fn a_file_that_is_no_record_is_described_in_words() {
         std::fs::write(scratch.join(name), bytes).unwrap();
         let outcome = orchestrate(&scratch, &["report", name]).exits_with(5);
         let expected =
-            format!("error: `{name}` is no run record: {description}\nhint: orchestrate report --list\n");
+            format!("error: `{name}` is not a run record: {description}\nhint: orchestrate report --list\n");
         assert_eq!(outcome.stderr, expected);
     }
     // The JSON of a report is not its record.
@@ -230,7 +230,7 @@ fn a_file_that_is_no_record_is_described_in_words() {
     outcome.assert_stderr(&["it is a report in JSON, which is made from a record"]);
     let folder = orchestrate(&scratch, &["report", "."]).exits_with(5);
     folder.assert_stderr(&[
-        "`.` is no run record: it is a folder\nhint: orchestrate report --list --results .\n",
+        "`.` is not a run record: it is a folder\nhint: orchestrate report --list --results .\n",
     ]);
     let missing = orchestrate(&scratch, &["report", "none.jsonl"]).exits_with(5);
     missing

@@ -361,7 +361,7 @@ fn a_path_that_is_no_model_is_refused_before_a_build() {
     std::fs::write(scratch.join("config.json"), "{}").unwrap();
     let wrong = [
         ("notes", "the folder has no config.json and no weights"),
-        ("notes/readme.txt", "the file is no model: it has no weights"),
+        ("notes/readme.txt", "the file is not a model: it has no weights"),
         ("config.json", "this is the configuration of a model; name its folder"),
     ];
     for (path, why) in wrong {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::plan::{Plan, Prompt};
 use crate::record::{RunRecord, Sample};
-use crate::text::line;
+use crate::text::{line, plural};
 
 /// The launch, the case and the index of a sample.
 pub type SampleKey = (u32, usize, u32);
@@ -100,7 +100,7 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
             let requested = workload.max_new_tokens as usize;
             let has_fixed_length = workload.ignore_eos && !may_end_early(sample.launch);
             if let Some(given) = given.filter(|&given| has_fixed_length && given != requested) {
-                let reason = || format!("expected {requested} tokens in {}, got {given}", text());
+                let reason = || format!("expected {} in {}, got {given}", plural(requested, "token"), text());
                 wrong_output.get_or_insert_with(reason);
             }
         }

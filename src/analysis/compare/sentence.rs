@@ -85,16 +85,16 @@ impl Sentence {
 
     /// The complete sentence for a verdict. Without a verdict, the sentence ends with the reason.
     pub fn complete(&self, verdict: Option<Verdict>, phrase: &Phrase, reason: impl Fn() -> String) -> String {
-        let (start, Phrase { change, bounds, .. }) = (self.start(), phrase);
+        let (start, noun, Phrase { change, bounds, .. }) = (self.start(), self.noun(), phrase);
         let other = match &self.other {
             Other::Named(other) => other,
             Other::Before => "before",
         };
         match verdict {
             Some(Verdict::Inconclusive) if self.other == Other::Before => {
-                format!("{start}: the change is {change} {bounds}")
+                format!("{noun}: the change is {change} {bounds}")
             }
-            Some(Verdict::Inconclusive) => format!("{start}: {change} against {other} {bounds}"),
+            Some(Verdict::Inconclusive) => format!("{noun}: {change} against {other} {bounds}"),
             Some(Verdict::Same) => {
                 let equal = match self.metric.wording {
                     Wording::Speed(_) => format!("{start} as fast"),
@@ -110,17 +110,17 @@ impl Sentence {
             None if change == NO_DIFFERENCE => {
                 let range = if bounds.is_empty() { String::new() } else { format!(" {bounds}") };
                 match self.other {
-                    Other::Before => format!("{start}: {change}{range} ({})", reason()),
-                    Other::Named(_) => format!("{start}: {change} against {other}{range} ({})", reason()),
+                    Other::Before => format!("{noun}: {change}{range} ({})", reason()),
+                    Other::Named(_) => format!("{noun}: {change} against {other}{range} ({})", reason()),
                 }
             }
             None => format!("{} {bounds} ({})", self.with_change(change, other), reason()),
         }
     }
 
-    /// The start of the sentence, then a message in place of a result.
+    /// The subject and the metric, then a message in place of a result.
     pub fn with_message(&self, message: &str) -> String {
-        format!("{}: {message}", self.start())
+        format!("{}: {message}", self.noun())
     }
 
     /// The sentence up to the interval: `a` decodes 4.1x as fast as `b`; `a` needs 4 % more memory than `b`.
@@ -131,6 +131,14 @@ impl Sentence {
                 let change = format!("{change} {resource}{}", self.in_parentheses());
                 format!("{} needs {}", self.subject, with_other(&change, other))
             }
+        }
+    }
+
+    /// The subject with its metric as a noun, for a text after a colon: `a`, TTFT (ttft 128); `a`, memory needed.
+    fn noun(&self) -> String {
+        match self.metric.wording {
+            Wording::Speed(_) => format!("{}, {}{}", self.subject, self.metric.title, self.in_parentheses()),
+            Wording::Amount(_) => self.start(),
         }
     }
 

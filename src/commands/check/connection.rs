@@ -76,7 +76,7 @@ impl Connection {
                         return self.give_up(fault);
                     };
                     self.received = stray;
-                    let fault = format!("{fault}; what it wrote on stdout is no JSON object");
+                    let fault = format!("{fault}; what it wrote on stdout is not a JSON object");
                     return self.give_up(fault);
                 }
             };
@@ -136,7 +136,7 @@ impl Connection {
             if self.stray_lines > MAX_STRAY_LINES {
                 self.received = bytes;
                 return self.give_up(format!(
-                    "wrote more than {MAX_STRAY_LINES} lines on stdout that are no JSON object, before one message"
+                    "wrote more than {MAX_STRAY_LINES} lines on stdout that are not JSON objects, before one message"
                 ));
             }
             return Ok(None);

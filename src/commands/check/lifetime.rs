@@ -81,7 +81,7 @@ fn answers_one_shot(subject: &mut Subject) -> Outcome {
 fn had_a_clean_stdout(subject: &mut Subject) -> Outcome {
     match subject.first_stray_line() {
         Some(line) => {
-            wrong(format!("stdout has a line that is no message: `{}`", String::from_utf8_lossy(&line)))
+            wrong(format!("stdout has a line that is not a message: `{}`", String::from_utf8_lossy(&line)))
         }
         // An engine that never ran must not pass.
         None => subject.handshake(),

@@ -60,7 +60,7 @@ pub fn skipped(count: u32, why: &str, reported_by: Option<&str>) -> String {
 }
 
 pub fn no_engine(label: &str) -> String {
-    format!("\n`{label}` is no engine: it answered no request\n")
+    format!("\n`{label}` is not an engine: it answered no request\n")
 }
 
 /// The text of successive checks that did not pass, all for one reason.

@@ -110,7 +110,7 @@ fn a_preset_is_compared_only_with_another_known_preset() {
     assert_eq!(preset("slow").unwrap().manifest.presets["slow"].dtype.as_deref(), Some("f64"));
     for other in ["fast", "quick"] {
         let error = preset(other).unwrap_err().to_string();
-        assert_eq!(error, format!("`presets.fast.against`: `{other}` is no other preset of this engine"));
+        assert_eq!(error, format!("`presets.fast.against`: `{other}` is not another preset of this engine"));
     }
 }
 

@@ -120,6 +120,11 @@ fn urgency(change: &Change) -> u8 {
     }
 }
 
+/// Whether the change has a range and no verdict, for example because of too few blocks.
+fn is_without_verdict(change: &Change) -> bool {
+    matches!(change.outcome, Outcome::Compared(..)) && change.verdict().is_none()
+}
+
 fn is(change: &Change, verdict: Verdict) -> bool {
     change.verdict() == Some(verdict)
 }
@@ -242,7 +247,9 @@ pub fn summary(judgement: &Judgement) -> String {
         (verdict(Verdict::Faster), "better"),
         (outcome(|it| matches!(it, Outcome::FailedBefore(_))), "measured after an earlier failure"),
         (verdict(Verdict::Same), "the same"),
-        (gating.iter().filter(|it| it.is_inconclusive()).count(), "inconclusive"),
+        (verdict(Verdict::Inconclusive), "inconclusive"),
+        (gating.iter().filter(|it| is_without_verdict(it)).count(), "without a verdict"),
+        (outcome(|it| matches!(it, Outcome::NotCompared(_))), "not compared"),
     ];
     let severities = [Severity::Critical, Severity::Warning].map(|severity| {
         let word = if severity == Severity::Warning { "a warning" } else { "critical" };

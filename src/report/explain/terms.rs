@@ -9,6 +9,7 @@ use crate::analysis::metric::{METRICS, Metric, Shown};
 use crate::plan::scenario::SCENARIOS;
 use crate::record::FailureKind;
 use crate::report::Report;
+use crate::report::grid::reference_of_each_row;
 use crate::report::limits;
 use crate::report::overview::{NOT_A_QUOTIENT, NOT_YET_CHECKED};
 use crate::report::rows::Row;
@@ -117,7 +118,7 @@ fn verdicts(report: Option<&Report>) -> Part {
     if certainties.is_empty() {
         return part;
     }
-    let reference = report.map_or_else(String::new, |report| format!(" `{}`", report.reference));
+    let reference = report.map_or_else(String::new, |report| format!(" {}", reference_of_each_row(report)));
     part.say(format!(
         "vs ref: the speed-up over the reference{reference}; above 1 is better for every metric."
     ));
@@ -168,7 +169,7 @@ fn failures(report: Option<&Report>) -> Part {
         (FailureKind::Unsupported, "unsupported: the engine does not support something that the run needs."),
         (
             FailureKind::Refused,
-            "refused: the engine refused a request that it must refuse; this is no failure.",
+            "refused: the engine refused a request that it must refuse; this is not a failure.",
         ),
         (FailureKind::TooSlow, "too slow: a request took longer than `--case-cap` allows."),
         (

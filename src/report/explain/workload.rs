@@ -140,8 +140,7 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     }
     let is_unverified = context.report.is_unverified(row);
     let reference = row.reference.as_ref().filter(|_| !row.is_reference());
-    let is_alone = |it: &Row| it.case.label != *case || it.engine.label == *label;
-    if row.is_reference() && !context.report.rows.iter().all(is_alone) {
+    if is_reference_of_others(context, row) {
         part.say("It is the reference: the other engines are compared with it.");
     }
     let find = |label: &String| {
@@ -163,7 +162,9 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
             // The sentence about its rank says that its output is unverified.
             Some(_) if is_unverified => {}
             Some(it) if context.report.is_unverified(it) => {
-                part.say(format!("There is no ratio: the output of the reference `{reference}` is unverified."));
+                part.say(format!(
+                    "There is no ratio: the output of the reference `{reference}` is unverified."
+                ));
             }
             Some(it) => {
                 let pairs = ("Reference", verdicts.against_reference.as_slice());
@@ -188,6 +189,12 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
         part.say(format!("Against the same engine with another setting: {}.", pair.sentence));
     }
     part
+}
+
+/// Whether a row is the reference of other engines in its workload.
+fn is_reference_of_others(context: &Context, row: &Row) -> bool {
+    let is_other = |it: &Row| it.case.label == row.case.label && it.engine.label != row.engine.label;
+    row.is_reference() && context.report.rows.iter().any(is_other)
 }
 
 /// The verdict of a row in one paragraph: its value, its rank, and the ratios to the reference and to the best or next best row.
@@ -220,8 +227,9 @@ pub fn verdict_in_short(context: &Context, row: &Row) -> String {
         });
         sentences.extend(all);
     }
-    let is_reference = row.is_reference().then(|| "the other engines are compared with it".to_string());
-    sentences.extend(is_reference);
+    if is_reference_of_others(context, row) {
+        sentences.push("the other engines are compared with it".into());
+    }
     format!("{}.", sentences.join("; "))
 }
 
@@ -311,7 +319,7 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
         FailureKind::Timeout => Some("It gave no answer within the deadline (`--timeout`)."),
         FailureKind::Protocol => Some("It sent a line that violates the protocol."),
         FailureKind::WrongOutput => Some("Its answer does not fit the request."),
-        FailureKind::Refused => Some("It refused a request that it must refuse. This is no failure."),
+        FailureKind::Refused => Some("It refused a request that it must refuse. This is not a failure."),
         FailureKind::Unavailable => Some("It cannot run on this machine as it is now."),
         FailureKind::Unsupported => Some("It does not support something that the run needs."),
         _ => None,

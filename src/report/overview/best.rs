@@ -155,10 +155,9 @@ pub fn variants(overview: &Overview) -> Vec<String> {
         let Some(compared) = ranking::compared(report, row, first).filter(|it| it.verdict().is_some()) else {
             continue;
         };
-        let first_label = format!("`{}`", first.engine.label);
         let is_quotient = compared.ratio().is_none_or(|ratio| ranking::is_quotient_of(row, first, ratio));
-        let text = toned(&compared, &comparison(&compared, Some(&first_label), is_quotient));
-        lines.push(format!("{primary}: `{}` {text}", row.engine.label));
+        let text = toned(&compared, &comparison(&compared, None, is_quotient));
+        lines.push(format!("{primary}: `{}` against `{}`: {text}", row.engine.label, first.engine.label));
     }
     lines
 }

@@ -11,7 +11,7 @@ use crate::plan::context::common_reason;
 use crate::record::FailureKind;
 use crate::report::document::Table;
 use crate::report::grid::MIN_VALUES_FOR_P99;
-use crate::report::grid::{rounds_for_p99, why_no_ratios};
+use crate::report::grid::{reference_of_each_row, rounds_for_p99, why_no_ratios};
 use crate::report::ranking::Unranked;
 use crate::report::rows::{FailureSummary, Row, group_by_key};
 use crate::report::tone::{self, Tone};
@@ -199,13 +199,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     let has_mark = |mark: &str| last_cells.iter().any(|cell| cell.contains(mark));
     let mut notes = Vec::new();
     if last_cells.iter().any(|cell| cell.starts_with("ref") || cell.contains('x')) {
-        let references: BTreeSet<&String> =
-            report.rows.iter().filter(|row| row.is_reference()).map(|row| &row.engine.label).collect();
-        let settings = match references.len() {
-            0 | 1 => "",
-            _ => " with the most equal settings (model, device, threads, dtype)",
-        };
-        notes.push(format!("vs ref: speed-up over `{}`{settings}", report.reference));
+        notes.push(format!("vs ref: speed-up over {}", reference_of_each_row(report)));
     }
     if has_mark(NOT_A_QUOTIENT) || is_marked_above {
         notes.push(format!(

@@ -47,7 +47,7 @@ fn few_verdicts_are_sentences() {
         "{text}"
     );
     assert!(text.contains("- `equal` decodes as fast as `patient-original`, within 2 % ("), "{text}");
-    assert!(text.contains("- `noisy` decodes: inconclusive against `patient-original` ("), "{text}");
+    assert!(text.contains("- `noisy`, decode: inconclusive against `patient-original` ("), "{text}");
 }
 
 #[test]

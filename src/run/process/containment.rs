@@ -161,7 +161,7 @@ pub fn prepare() -> Result<(), Usage> {
     CgroupVersions::of_environment()?;
     match std::env::var(FOLDER_LIMIT_VARIABLE) {
         Ok(text) if parse_bytes(&text).is_none() => {
-            Err(Usage(format!("{FOLDER_LIMIT_VARIABLE}: `{text}` is no size, expected for example `2GB`")))
+            Err(Usage(format!("{FOLDER_LIMIT_VARIABLE}: `{text}` is not a size, expected for example `2GB`")))
         }
         _ => Ok(()),
     }

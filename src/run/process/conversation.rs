@@ -366,7 +366,7 @@ impl Conversation {
             self.text.get_or_insert_with(|| shorten(&line(&text), MAX_TEXT_WIDTH));
             if self.stray_lines > MAX_STRAY_LINES {
                 return Err(Cause::Protocol(format!(
-                    "more than {MAX_STRAY_LINES} lines on stdout that are no JSON object, before one message"
+                    "more than {MAX_STRAY_LINES} lines on stdout that are not JSON objects, before one message"
                 )));
             }
             return Ok(None);

@@ -108,7 +108,7 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
     );
     assert_eq!(
         headline(&now).sentence,
-        "`a` decodes: fails now, but was measured before (exited at sample 3: killed by signal 9)"
+        "`a`, decode: fails now, but was measured before (exited at sample 3: killed by signal 9)"
     );
     let before = compare(&fails, &successful);
     assert_eq!(before.conclusion(Severity::Warning), Conclusion::Passed);
@@ -131,7 +131,7 @@ fn a_used_up_budget_is_no_regression_and_a_new_failure_does_not_pass() {
     assert_eq!(conclusion_of(&successful, &failing("no_time")), Conclusion::Inconclusive);
     assert_eq!(
         headline(&compare(&successful, &failing("no_time"))).sentence,
-        "`a` decodes: not compared: the time budget ended before it was measured"
+        "`a`, decode: not compared: the time budget ended before it was measured"
     );
     assert_eq!(conclusion_of(&successful, &failing("too_slow")), Conclusion::Worse);
     assert_eq!(conclusion_of(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
@@ -294,7 +294,7 @@ fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
         (line.severity, judgement.conclusion(Severity::Critical)),
         (Severity::Critical, Conclusion::Worse)
     );
-    let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new record: its log-probabilities";
+    let why = "`beacon`, decode: fails now, but was measured before (wrong output in the new record: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
     // No other metric of the engine is compared either.
     assert!(judgement.changes.iter().all(|it| it.configuration != "beacon" || it.comparison().is_none()));

@@ -56,7 +56,7 @@ fn sentences_of_same_and_inconclusive_include_the_interval() {
     );
     assert_eq!(
         sentence_of("decode_rate", "decode", 1.01, 0.05),
-        "`a` decodes: inconclusive against `b` (between 4 % slower and 6 % faster; a difference must exceed 2 %)"
+        "`a`, decode: inconclusive against `b` (between 4 % slower and 6 % faster; a difference must exceed 2 %)"
     );
 }
 
@@ -114,7 +114,7 @@ fn a_sentence_without_a_verdict_includes_the_reason() {
 fn equal_values_are_not_called_faster() {
     assert_eq!(
         sentence(&plan(), &compared("decode_rate", 1.0, 0.0, 3)),
-        "`a` decodes: no difference seen against `b` (tentative: 3 blocks, no verdict)"
+        "`a`, decode: no difference seen against `b` (tentative: 3 blocks, no verdict)"
     );
 }
 
@@ -124,7 +124,7 @@ fn a_failed_comparison_includes_the_reason() {
     let compared = Compared { result: Err(refusal), ..compared("decode_rate", 1.0, 0.0, 5) };
     assert_eq!(
         sentence(&plan(), &compared),
-        "`a` decodes: no comparison with `b`: block 2, round 1: `0` is not positive and finite, so there is no ratio"
+        "`a`, decode: no comparison with `b`: block 2, round 1: `0` is not positive and finite, so there is no ratio"
     );
 }
 
