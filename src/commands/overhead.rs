@@ -44,7 +44,7 @@ impl Content for Overhead {
         let parts = vec![
             Section::Heading(heading.into()),
             Section::Table(Table { columns, lines, gap: 2, ..Table::default() }),
-            Section::List(List { heading: None, items }),
+            Section::List(List { items, ..List::default() }),
         ];
         Document { parts, summary: None }
     }

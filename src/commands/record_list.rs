@@ -133,7 +133,7 @@ impl Content for RecordList {
             let heading =
                 format!("run records in the folder `{}`, newest first; times are in UTC:", self.folder);
             let items = self.records.iter().map(|it| Item::Listed(it.sentence())).collect();
-            parts.push(Section::List(List { heading: Some(heading), items }));
+            parts.push(Section::List(List { heading: Some(heading), items, ..List::default() }));
         }
         notes.extend(self.unreadable.iter().map(|it| format!("not listed: {}", it.why)));
         parts.push(Section::List(List::plain(notes)));

@@ -132,6 +132,8 @@ pub enum Section {
 pub struct List {
     pub heading: Option<String>,
     pub items: Vec<Item>,
+    /// On a narrow terminal, the list directly follows a table, because one screen has few lines.
+    pub is_close: bool,
 }
 
 #[derive(Debug)]
@@ -248,7 +250,7 @@ impl Line {
 
 impl List {
     pub fn plain(items: impl IntoIterator<Item = String>) -> Self {
-        Self { heading: None, items: items.into_iter().map(Item::Plain).collect() }
+        Self { items: items.into_iter().map(Item::Plain).collect(), ..Self::default() }
     }
 }
 

@@ -31,6 +31,8 @@ pub const FORMAT: Format = Format {
 const MAX_STDERR_LINES: usize = 4;
 /// The least width of a terminal on which extra columns (`Keep::Extra`) are shown.
 const MIN_WIDTH_OF_EXTRAS: usize = 101;
+/// The most left out columns that a note names.
+const MAX_NAMED_COLUMNS: usize = 3;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
 const MIN_CELL_WIDTH: usize = 12;
 /// A longer version, device, dtype or case is shortened.
@@ -65,9 +67,14 @@ pub fn render(content: &dyn Content, limit: usize, program: &str) -> String {
     let page = Page { limit, program };
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
+    let mut follows_table = false;
     for part in document.parts {
-        let is_opening = matches!(part, Section::Notice(_) | Section::Caption(_)) || out.is_empty();
+        let is_narrow = limit < MIN_WIDTH_OF_EXTRAS - 1;
+        let is_close = is_narrow && follows_table && matches!(&part, Section::List(list) if list.is_close);
+        let is_opening =
+            matches!(part, Section::Notice(_) | Section::Caption(_)) || is_close || out.is_empty();
         out.extend((!is_opening).then(String::new));
+        follows_table = matches!(part, Section::Table(_));
         match part {
             Section::Notice(line) => out.extend(page.wrap(&format!("note: {line}"), "  ")),
             Section::Caption(lines) => {
@@ -146,8 +153,12 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     }
     if !left_out.is_empty() {
         left_out.reverse();
-        let names = left_out.join(", ");
-        table.notes.push(format!("left out at a width of {limit}: {names} (a wider terminal shows more)"));
+        let (left_out, them) = match left_out.as_slice() {
+            [only] => (only.clone(), "it"),
+            few if few.len() <= MAX_NAMED_COLUMNS => (few.join(", "), "them"),
+            many => (format!("{} columns", many.len()), "them"),
+        };
+        table.notes.push(format!("left out at a width of {limit}: {left_out} (`--full` shows {them})"));
     }
 }
 

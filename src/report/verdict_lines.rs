@@ -32,7 +32,7 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
     };
     let remarks = remarks(report, labels).into_iter().map(Item::Plain);
     let items: Vec<Item> = lines.into_iter().map(Item::Listed).chain(remarks).collect();
-    (heading.is_some() || !items.is_empty()).then_some(List { heading, items })
+    (heading.is_some() || !items.is_empty()).then_some(List { heading, items, ..List::default() })
 }
 
 /// The reason why no comparison has a verdict, with the remedy.

@@ -50,7 +50,7 @@ impl ReportContent<'_> {
         let legend = grid.legend(view, &labels);
         let explanations = notes.chain(legend).filter(|_| !view.quiet);
         let below = failures.chain(warnings.chain(explanations).map(Item::Plain)).collect();
-        Section::List(List { heading: None, items: below })
+        Section::List(List { items: below, ..List::default() })
     }
 }
 

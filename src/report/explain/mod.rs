@@ -128,7 +128,7 @@ impl Content for Explanation {
             let sentences = part.sentences.iter().cloned().map(Item::Listed);
             let hints = part.hints.iter().map(|hint| Item::Plain(format!("hint: {}", quoted_command(hint))));
             let heading = (!part.title.is_empty()).then(|| part.title.clone());
-            Section::List(List { heading, items: sentences.chain(hints).collect() })
+            Section::List(List { heading, items: sentences.chain(hints).collect(), ..List::default() })
         }));
         let more = self.more.iter().map(|command| format!("more: `{command}`"));
         parts.extend((!self.more.is_empty()).then(|| Section::List(List::plain(more))));

@@ -34,7 +34,7 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     let best = best::table(&overview);
     let is_marked_above = best.as_ref().is_some_and(remarks::has_inexact_ratio);
     parts.extend(best.map(Section::Table));
-    let list = |lines: Vec<String>| Section::List(List::plain(lines));
+    let list = |lines: Vec<String>| Section::List(List { is_close: true, ..List::plain(lines) });
     let warnings = remarks::warnings(&overview, missing_sort.as_deref(), saved);
     let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
     if let Some(table) = &mut table {
