@@ -40,7 +40,9 @@ pub use experiment::{
 pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{NoiseFloor, VerdictThresholds};
 pub use obstacle::Obstacle;
-pub use phrase::{NO_DIFFERENCE, Phrase, bounds_in_cell, not_beyond_noise, quality, range_in_words, size, with_other};
+pub use phrase::{
+    NO_DIFFERENCE, Phrase, bounds_in_cell, not_beyond_noise, quality, range_in_words, size, with_other,
+};
 pub use random::Random;
 pub use ratio::{Blocks, NoRatio, Ratios, Rounds};
 pub use significance::{binomial_tail, mann_whitney};

@@ -137,11 +137,17 @@ fn depths_beyond_the_context_are_one_line_of_the_screen_and_of_the_dry_run() {
     let scratch = Scratch::new();
     let measure = |options: &[&str]| {
         let mut command = scratch.orchestrate();
-        command.arg("-e").arg(scratch.engine("one", "")).args(["-s", "decode"]).args(&SHORT[..6]).args(options);
+        command
+            .arg("-e")
+            .arg(scratch.engine("one", ""))
+            .args(["-s", "decode"])
+            .args(&SHORT[..6])
+            .args(options);
         finish(command.arg("--results").arg(scratch.results())).exits_with(0)
     };
     let screen = measure(&[]).stdout;
-    let line = "! not measured: decode depth 2048, decode depth 8192: the requests exceed the context of 2,048\n";
+    let line =
+        "! not measured: decode depth 2048, decode depth 8192: the requests exceed the context of 2,048\n";
     assert_eq!(screen.matches("exceed the context").count(), 1, "{screen}");
     assert!(screen.contains(line), "{screen}");
     let dry = measure(&["--dry-run"]).stdout;

@@ -285,7 +285,9 @@ fn an_engine_that_leaves_one_hello_unanswered_gets_a_converted_model_in_one_shot
 
 #[test]
 fn a_program_that_writes_text_gets_its_text_and_the_command_that_checks_it() {
-    for (rest, kind) in [("while read line; do echo Hello!; done", "timeout"), ("read line; exit 3", "exited")] {
+    for (rest, kind) in
+        [("while read line; do echo Hello!; done", "timeout"), ("read line; exit 3", "exited")]
+    {
         let scratch = Scratch::new();
         let chat = scratch.script("chat", &format!("echo 'I am a chat program'\n{rest}"));
         let mut command = scratch.orchestrate();

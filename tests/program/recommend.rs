@@ -126,8 +126,9 @@ fn a_recommendation_without_ttft_says_so_and_the_budget_is_named_before_the_run(
     let text = recommendation(&outcome);
     let incomplete = "incomplete: the record has no TTFT, so only the decode rate counts; hint: measure with `-s ttft,decode`";
     assert!(text.contains(incomplete), "{text}");
-    outcome
-        .assert_stderr(&["2 configurations can be measured; the time budget is 3 min, or that of `--budget`\n"]);
+    outcome.assert_stderr(&[
+        "2 configurations can be measured; the time budget is 3 min, or that of `--budget`\n",
+    ]);
 }
 
 #[test]

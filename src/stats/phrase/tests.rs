@@ -124,13 +124,17 @@ fn an_inconclusive_interval_without_zero_is_compared_with_the_noise() {
         (1.005, 1.031, "between 0.5 and 3.1 % faster"),
         (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.1 % slower"),
     ] {
-        let expected = format!("inconclusive ({bounds}): difference not beyond the noise of this machine (±2 %)");
+        let expected =
+            format!("inconclusive ({bounds}): difference not beyond the noise of this machine (±2 %)");
         assert_eq!(phrase(low, high, MetricKind::Speed), expected);
     }
     let noisy = NoiseFloor::of(&[1.97_f64.ln(); 5]);
     let words = phrase_above(noisy, 1.2_f64.ln(), 1.9_f64.ln(), MetricKind::Speed).to_string();
     let range = "between 1.2x and 1.9x as fast";
-    assert_eq!(words, format!("inconclusive ({range}): difference not beyond the noise of this machine (±97 %)"));
+    assert_eq!(
+        words,
+        format!("inconclusive ({range}): difference not beyond the noise of this machine (±97 %)")
+    );
     let very_noisy = NoiseFloor::of(&[2.3_f64.ln(); 5]);
     let words = phrase_above(very_noisy, 1.2_f64.ln(), 1.9_f64.ln(), MetricKind::Speed).to_string();
     assert!(words.ends_with(" the noise of this machine (a factor of 2.3)"), "{words}");
