@@ -321,8 +321,7 @@ fn failed_reference(report: &Report) -> Option<String> {
 /// The explanation of `n/a` in rows whose own reference has wrong or unverified output. Rows on several models, devices, dtypes or
 /// threads have several references. If no row has a ratio, `why_no_ratios` explains it.
 fn unusable_reference(report: &Report) -> Option<String> {
-    let is_unusable =
-        |row: &&Row| row.is_reference() && row.failure.is_none() && !is_verified(report, row);
+    let is_unusable = |row: &&Row| row.is_reference() && row.failure.is_none() && !is_verified(report, row);
     let row = report.rows.iter().find(is_unusable)?;
     let (label, hint) = (&row.engine.label, reference_hint(report));
     let status = if report.is_wrong(row) { "wrong" } else { "unverified" };

@@ -106,7 +106,7 @@ fn without_row(data: &RunData) -> Vec<String> {
 
 /// Notes about comparisons with the reference, by the headline, that have no ratio.
 fn without_ratio(verdicts: &Verdicts) -> Vec<String> {
-    let headlines = verdicts.for_view(false).filter(|pair| pair.is_headline);
+    let headlines = verdicts.against_reference.iter().filter(|pair| pair.is_headline);
     let refused = headlines.filter_map(|pair| {
         let why = pair.result.as_ref().err()?;
         Some(format!("`{}` `{}`: no ratio to `{}`: {why}", pair.engine, pair.case, pair.against))

@@ -227,7 +227,7 @@ impl Report {
 
     /// Whether the output of a row was not checked, or could not be.
     pub fn is_unverified(&self, row: &Row) -> bool {
-        self.output_of(row).is_none_or(Output::is_unverified)
+        self.no_checks.is_some() || self.output_of(row).is_some_and(Output::is_unverified)
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::document::Layout;
 use super::grid::Grid;
+use super::verdicts::Verdicts;
 use super::*;
 use crate::analysis::metric::{METRICS, Metric, MetricId, Shown};
 use crate::plan::Selection;
@@ -54,6 +55,21 @@ pub fn full() -> View {
     View { full: true, ..View::default() }
 }
 
+/// The report of a record without output checks, as if every output were verified: views for people have no other ratios.
+pub fn verified_report(record: &RunRecord) -> Report {
+    let mut report = Report::of(record);
+    if report.no_checks.take().is_none() {
+        return report;
+    }
+    let Verdicts { against_reference, all_pairs, against_widest, preset_effects, means, .. } =
+        &mut report.verdicts;
+    let of_presets = preset_effects.iter_mut().flat_map(|it| &mut it.pairs);
+    let pairs = [against_reference, all_pairs, against_widest].into_iter().flatten();
+    pairs.chain(of_presets).for_each(|pair| pair.is_verified = true);
+    means.iter_mut().for_each(|mean| mean.is_verified = true);
+    report
+}
+
 /// The full report of a record.
 pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
     rendered_with(record, format, Some(width), View::default())
@@ -61,7 +77,7 @@ pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
 
 /// The full report of a record, with the optional parts of this view.
 pub fn rendered_with(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
-    let report = &Report::of(record);
+    let report = &if format == "json" { Report::of(record) } else { verified_report(record) };
     shown(
         &ReportContent { report, view: View { full: true, ..view }, judgement: None, saved: None },
         format,
@@ -83,7 +99,7 @@ const TABLE_METRICS: [MetricId; 8] = [
 
 /// The table of the metrics in `TABLE_METRICS` alone.
 pub fn rendered_table(record: &RunRecord, width: usize) -> String {
-    let mut report = Report::of(record);
+    let mut report = verified_report(record);
     for row in &mut report.rows {
         row.summaries.retain(|it| TABLE_METRICS.contains(&it.metric.id));
     }
@@ -219,7 +235,6 @@ coal
   hint: orchestrate setup coal
 vs ref: speed-up over `patient-original`, by cold start (load), TTFT (ttft), prefill, decode; above
   1 is better
-output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&default_suite_record(), 100), expected);
@@ -275,7 +290,6 @@ noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; 
   `orchestrate calibrate -e patient-original,beacon -s decode --depth 0 --threads 2 --mode one-shot`
 
 vs ref: speed-up over `patient-original`, by total; above 1 is better
-output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&measured(&selection, &[ORIGINAL, BEACON]), 100), expected);
@@ -306,7 +320,6 @@ ttft 512  5               42.9                     11,900          69.0
 prefill   3               83.8                     12,200          77.0
 decode    3               4.41  1.86  1.89  4.86    7,250     524  61.0
 
-output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&record, 100), expected);
@@ -421,7 +434,7 @@ fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
 
 #[test]
 fn a_ratio_above_one_is_better_for_times_and_for_rates() {
-    let report = Report::of(&default_suite_record());
+    let report = verified_report(&default_suite_record());
     let ratio = |case: &str| report.verdicts.headline(row(&report, case, "beacon")).unwrap().ratio().unwrap();
     // The ratios without the noise of a few per cent: less time to start, and more tokens a second.
     assert!((ratio("load") / 67.86 - 1.0).abs() < 0.03, "{}", ratio("load"));

@@ -180,8 +180,9 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
 
 /// ``precision impact, `toy:half` against `toy`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)``.
 fn preset_effect(report: &Report, labels: &Labels, preset: &PresetEffect) -> Option<String> {
-    let shown =
-        |pair: &&PairVerdict| pair.is_headline && pair.is_verified && pair.result.is_ok() && !pair.has_failed(&report.rows);
+    let shown = |pair: &&PairVerdict| {
+        pair.is_headline && pair.is_verified && pair.result.is_ok() && !pair.has_failed(&report.rows)
+    };
     let pairs: Vec<&PairVerdict> = preset.pairs.iter().filter(shown).collect();
     let first = pairs.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));

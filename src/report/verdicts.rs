@@ -94,11 +94,7 @@ pub enum Certainty {
 impl Verdicts {
     /// All verdicts. A configuration with wrong output is in no comparison.
     /// `precisions`: the pairs of a row and the widest precision of its engine.
-    pub fn of(
-        data: &RunData,
-        rows: &[(usize, Row)],
-        precisions: Vec<(usize, usize)>,
-    ) -> Self {
+    pub fn of(data: &RunData, rows: &[(usize, Row)], precisions: Vec<(usize, usize)>) -> Self {
         let (record, plan) = (data.record, data.plan);
         let measured = Measured::from(&data.values);
         let is_sound = |configuration: usize| !data.agreements[configuration].is_wrong();

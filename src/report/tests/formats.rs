@@ -104,7 +104,7 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
     let record = measured(&decoding(&["beacon"]), &[BEACON]);
     let result =
         judge(&record, &record, stats::SeverityThresholds::default(), false).map_err(anyhow::Error::from);
-    let (report, judgement) = (&Report::of(&record), result.as_ref().unwrap());
+    let (report, judgement) = (&verified_report(&record), result.as_ref().unwrap());
     for format in FORMATS.iter().filter(|format| format.is_for_people()) {
         let viewed = |judgement| ReportContent { report, view: full(), judgement, saved: None };
         let page = |judgement| shown(&viewed(judgement), format.name, Some(100));

@@ -1,4 +1,4 @@
-use super::super::tests::{assert_fits, decoding, json, rendered, rendered_with};
+use super::super::tests::{assert_fits, decoding, json, rendered, rendered_with, verified_report};
 use super::*;
 use crate::engines::manifest::PresetComparison;
 use crate::plan::{Extent, Order, Selection};
@@ -129,7 +129,7 @@ fn a_failed_engine_is_the_reason_for_no_verdicts() {
     record.launches.retain(is_kept);
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     record.take(Entry::Failure(failure(1, Some(1), "exited", "sample 1", "killed by signal 9")));
-    let why = why_no_verdicts(&Report::of(&record));
+    let why = why_no_verdicts(&verified_report(&record));
     let expected = "no verdicts: `beacon` failed; verdicts need 5 blocks without a failure";
     assert_eq!(why.as_deref(), Some(expected));
 }
@@ -143,7 +143,7 @@ fn if_the_budget_ended_the_hint_names_a_larger_budget() {
         let extent = &mut record.header.plan.extent;
         (extent.blocks, extent.budget_ns) = (None, Some(budget_s * 1_000_000_000));
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
-        why_no_verdicts(&Report::of(&record)).unwrap()
+        why_no_verdicts(&verified_report(&record)).unwrap()
     };
     // 5 blocks would take 50 s here, and 300 s in the next case. The hint adds a quarter and rounds up.
     let expected = "no verdicts: 2 of 5 blocks fit in 20 s; verdicts need about `--budget 70s`";
@@ -167,11 +167,12 @@ fn a_budget_that_the_run_found_sufficient_is_named() {
     }
     let why = |report: Report| why_no_verdicts(&report);
     let expected = "no verdicts: 2 of 5 blocks fit in 3 min; verdicts need about `--budget 5m`";
-    assert_eq!(why(Report::of(&record)).as_deref(), Some(expected));
+    assert_eq!(why(verified_report(&record)).as_deref(), Some(expected));
     // While the run goes on, no budget has ended.
     record.closed.clear();
     let running = Report::so_far(&record);
     assert_eq!(running.notices, ["2 blocks so far"]);
+    let running = Report { is_running: true, ..verified_report(&record) };
     assert_eq!(why(running).as_deref(), Some("no verdicts yet: 2 of 5 blocks"));
 }
 
