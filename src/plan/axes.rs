@@ -34,8 +34,9 @@ enum Named {
     NotDefault,
 }
 
-trait Value: Copy + PartialEq {
-    /// The value as the command line takes it.
+/// A value of an axis, in words.
+pub trait Value: Copy + PartialEq {
+    /// The value as the command line and the protocol name it.
     fn word(self) -> String;
 
     /// The value in labels and descriptions.
@@ -318,17 +319,20 @@ impl Value for bool {
 
 impl Value for Padding {
     fn word(self) -> String {
-        padding_name(self).into()
+        name_in(&PADDINGS, self)
     }
 }
 
 impl Value for Speculation {
     fn word(self) -> String {
-        speculation_name(self).into()
+        name_in(&SPECULATIONS, self)
     }
 
     fn shown(self) -> String {
-        speculation_words(self)
+        match self {
+            Self::Off => "no drafts".into(),
+            drafts => drafts.word().replace('_', " "),
+        }
     }
 }
 
@@ -396,20 +400,8 @@ fn shared<T: PartialEq + Clone>(lists: Vec<(&[T], &[T])>) -> Vec<T> {
     if is_set && lists.iter().all(is_shared) { used.to_vec() } else { Vec::new() }
 }
 
-pub fn padding_name(padding: Padding) -> &'static str {
-    PADDINGS.iter().find(|(_, known)| *known == padding).map_or("", |(name, _)| name)
-}
-
-/// The words in labels.
-pub fn speculation_words(speculation: Speculation) -> String {
-    match speculation {
-        Speculation::Off => "no drafts".into(),
-        other => speculation_name(other).replace('_', " "),
-    }
-}
-
-pub fn speculation_name(speculation: Speculation) -> &'static str {
-    SPECULATIONS.iter().find(|(_, known)| *known == speculation).map_or("", |(name, _)| name)
+fn name_in<T: PartialEq>(names: &[(&str, T)], value: T) -> String {
+    names.iter().find(|(_, known)| *known == value).map_or_else(String::new, |(name, _)| name.to_string())
 }
 
 impl Shape {

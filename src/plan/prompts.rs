@@ -12,7 +12,7 @@ use anyhow::{Result, bail, ensure};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
-use crate::plan::axes::speculation_words;
+use crate::plan::axes::Value;
 use crate::plan::scenario::Kind;
 use crate::plan::texts::{OwnText, Source, TextKind};
 use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
@@ -252,7 +252,7 @@ impl PromptKey {
 fn series(workload: &Workload) -> Cow<'_, str> {
     match workload.kind {
         Kind::Speculative => {
-            let words = format!(" {}", speculation_words(workload.shape.speculation));
+            let words = format!(" {}", workload.shape.speculation.shown());
             Cow::Owned(workload.label.replacen(&words, "", 1))
         }
         _ => Cow::Borrowed(&workload.label),

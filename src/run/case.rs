@@ -10,7 +10,7 @@ use super::other_processes::OtherProcesses;
 use super::request::Requests;
 use super::schedule::Schedule;
 use super::warm_up::WarmUp;
-use crate::plan::axes::{padding_name, speculation_name};
+use crate::plan::axes::Value;
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
@@ -189,7 +189,7 @@ pub(super) fn check_support(launched: &Launched, workload: &Workload) -> Result<
             "use_cache: false"
         }
         capabilities if shape.padding.is_some_and(|side| !capabilities.padding_sides.contains(&side)) => {
-            let side = shape.padding.map(padding_name).unwrap_or_default();
+            let side = shape.padding.map(Value::word).unwrap_or_default();
             return Err(Cause::Unsupported(format!(
                 "the scenario needs the padding `{side}`, and this engine does not support it"
             )));
@@ -197,7 +197,7 @@ pub(super) fn check_support(launched: &Launched, workload: &Workload) -> Result<
         capabilities
             if !shape.speculation.is_off() && !capabilities.speculation.contains(&shape.speculation) =>
         {
-            let kind = speculation_name(shape.speculation);
+            let kind = shape.speculation.word();
             return Err(Cause::Unsupported(format!(
                 "the scenario needs the speculation `{kind}`, and this engine does not support it"
             )));
