@@ -275,11 +275,21 @@ fn a_comparison_of_two_records_judges_the_perplexity_of_the_same_text_exactly() 
     let better = change(&compared(&record("better", "0.004"), "critical"));
     assert_eq!((&better["verdict"], &better["severity"]), (&"better".into(), &"informative".into()));
     // A regression of 0.5 % is a warning, and one of 3 % is critical.
-    let worse = record("worse", "-0.005");
-    let warned = compared(&worse, "warning").exits_with(1);
+    let worse_record = record("worse", "-0.005");
+    let warned = compared(&worse_record, "warning").exits_with(1);
     let worse = change(&warned);
     assert_eq!((&worse["verdict"], &worse["severity"]), (&"worse".into(), &"warning".into()), "{worse}");
     assert_eq!(worse["sentence"], "`one`, perplexity: 0.50 % higher than before");
+    // The value has no noise, so it is both ends of its interval.
+    let csv =
+        finish(scratch.orchestrate().arg("compare").arg(&base).arg(&worse_record).args(["--format", "csv"]));
+    let mut lines = csv.stdout.lines();
+    let head: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let line = lines.find(|line| line.contains(",perplexity,ppl,")).unwrap_or_else(|| panic!("{csv:?}"));
+    let field = |name: &str| line.split(',').nth(head.iter().position(|it| *it == name).unwrap()).unwrap();
+    let value = field("times_as_good");
+    assert!(value.parse::<f64>().unwrap() < 1.0, "{line}");
+    assert_eq!([field("low"), field("high")], [value; 2], "{line}");
     let impossible = compared(&record("impossible", "--fault impossible_tokens"), "critical").exits_with(1);
     assert!(impossible.stdout.contains("it finds a token of the text impossible"), "{impossible:?}");
     let broken = compared(&record("broken", "-0.03"), "critical").exits_with(1);

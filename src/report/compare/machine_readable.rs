@@ -162,8 +162,11 @@ pub fn lines(judgement: &Judgement) -> Lines {
     let line = |change: &Change| {
         let statistics = match &change.outcome {
             Outcome::Compared(found, _) => statistics_fields(found),
+            // Without noise, the interval is the value itself, as in JSON.
             Outcome::Exact(change) => vec![
                 (column!("times_as_good"), change.times_as_good().into()),
+                (column!("low"), change.times_as_good().into()),
+                (column!("high"), change.times_as_good().into()),
                 (column!("threshold"), PerplexityChange::THRESHOLD.into()),
             ],
             _ => Vec::new(),
