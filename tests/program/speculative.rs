@@ -126,6 +126,31 @@ fn the_screen_has_drafts_on_repeated_text_and_the_share_of_accepted_ones() {
 }
 
 #[test]
+fn each_share_of_accepted_drafts_names_its_case() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("one", TIMES)).args(&SHORT[..SHORT.len() - 2]);
+    command.args(["--format", "markdown", "--results"]);
+    let outcome = finish(command.arg(scratch.results())).exits_with(0);
+    let head = outcome.stdout.lines().find(|line| line.contains("accepted")).unwrap();
+    let titles: Vec<&str> = head.split(" | ").filter(|title| title.contains("accepted")).collect();
+    assert_eq!(titles, ["accepted @prompt lookup %", "accepted @prompt lookup repeated %"], "{head}");
+    // Beside another scenario with drafts, the title has the whole name of the case.
+    let file = scratch.join("run.toml");
+    std::fs::write(&file, "[scenarios.mine]\nlike = \"speculative\"\nprompts = \"natural\"\n").unwrap();
+    let mut command = scratch.orchestrate();
+    command
+        .arg("run")
+        .arg(&file)
+        .arg("-e")
+        .arg(scratch.engine("one", TIMES))
+        .args(["-s", "mine,speculative"]);
+    command.args(&SHORT[2..SHORT.len() - 2]).args(["--format", "markdown", "--results"]);
+    let outcome = finish(command.arg(scratch.join("several"))).exits_with(0);
+    assert!(outcome.stdout.contains("| accepted mine prompt lookup % |"), "{outcome:?}");
+}
+
+#[test]
 fn the_option_needs_a_scenario_with_drafts() {
     let mut command = Scratch::new().orchestrate();
     command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--speculation", "prompt_lookup"]);

@@ -229,7 +229,20 @@ fn beside_headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Ve
     let metrics = METRICS.iter().filter(|metric| metric.shown == Shown::Beside(headline.id));
     // Engines are not ranked by this value, so it may be left out even beside the primary headline.
     let keep = if keep == Keep::Always { Keep::Standard(2) } else { keep };
-    metrics.map(|metric| extra(metric.id, Some(workload), keep, |it| it.estimate)).collect()
+    let of_headline = overview.title(workload);
+    let column = |metric: &'static Metric| {
+        let column = extra(metric.id, Some(workload), keep, |it| it.estimate);
+        // Of several workloads, the second line of the title names the workload, as it does for the headline.
+        let named = match of_headline.split_once('\n') {
+            Some((_, named)) => Some(named),
+            None => (of_headline == workload).then_some(workload),
+        };
+        match named {
+            Some(named) => ValueColumn { title: format!("{}\n{named}", metric.title), ..column },
+            None => column,
+        }
+    };
+    metrics.map(column).collect()
 }
 
 fn extra(id: MetricId, workload: Option<&str>, keep: Keep, statistic: Statistic) -> ValueColumn<'_> {
