@@ -42,7 +42,7 @@ pub fn report(mut arguments: ReportArgs) -> Result<u8> {
     let cases = record.iter().flat_map(|record| &record.header.plan.cases);
     arguments.view.check(&cases.map(|case| case.workload.scenario.as_str()).collect::<Vec<_>>())?;
     let record = record?;
-    arguments.view.add_tables(&record.header.plan.tables());
+    arguments.view.add_tables(&record.header.plan.shown_tables());
     let report = Report::of(&record);
     let saved = output::short_path(&path);
     let content = ReportContent { saved: Some(&saved), ..output::with_view(&report, &arguments.view) };

@@ -24,7 +24,8 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let scenarios = selection::scenarios(&registry, &arguments.scenarios, &arguments.file.scenarios)?;
     let shapes: Vec<_> = scenarios.iter().map(|it| it.shapes(&arguments.axes)).collect();
-    arguments.view.add_tables(&scenario::tables_of(&arguments.scenarios, &scenarios, &shapes));
+    let tables = scenario::tables_of(&arguments.scenarios, &scenarios, &shapes);
+    arguments.view.add_tables(&tables);
     let arguments = &arguments;
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
@@ -41,6 +42,7 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
     }
     let mut ready = resolved.make_ready()?;
     let (mut plan, warnings) = planned(arguments, &ready.selection, base.as_ref(), &arguments.judge)?;
+    plan.tables = Some(tables.iter().map(|it| it.name().to_string()).collect());
     for number in check_targets(&mut plan, arguments)? {
         ready.warn(left_out_target(number));
     }

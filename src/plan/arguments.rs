@@ -97,8 +97,14 @@ impl Plan {
         is_printed.then(|| words.join(" "))
     }
 
-    /// The tables that the run added to its report without an option.
-    pub fn tables(&self) -> Vec<SuiteTable> {
+    /// The tables that the run added to its report without an option. Older records lack their names, so the cases decide.
+    pub fn shown_tables(&self) -> Vec<SuiteTable> {
+        if let Some(names) = &self.tables {
+            return SuiteTable::ALL
+                .into_iter()
+                .filter(|it| names.iter().any(|name| name == it.name()))
+                .collect();
+        }
         let workloads = || self.cases.iter().map(|case| &case.workload);
         let scenarios: Vec<Scenario> = SCENARIOS
             .iter()

@@ -60,6 +60,10 @@ pub struct Plan {
     /// The bounds that results must keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<targets::Target>,
+    /// The names of the tables that the scenarios and suites of the run add to its report. `None` in older records, and in a run
+    /// without a report of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

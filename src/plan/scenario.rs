@@ -299,6 +299,20 @@ pub enum SuiteTable {
     Precision,
 }
 
+impl SuiteTable {
+    pub const ALL: [Self; 4] = [Self::Distribution, Self::Settings, Self::Quality, Self::Precision];
+
+    /// The name in records, which is that of the option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Distribution => "distribution",
+            Self::Settings => "settings",
+            Self::Quality => "quality",
+            Self::Precision => "precision",
+        }
+    }
+}
+
 /// A scenario of a suite.
 #[derive(Debug)]
 pub struct SuitePart {

@@ -52,6 +52,25 @@ fn a_run_file_selects_engines_and_defines_scenarios() {
 }
 
 #[test]
+fn the_report_of_a_record_repeats_the_tables_of_its_own_scenarios_and_of_its_suite() {
+    let scratch = Scratch::new();
+    let own = "scenario = \"first\"\nblocks = 1\nwarmup = 0\nverifier = \"none\"\n[scenarios.first]\nlike = \"ttft\"\n\
+               prompt-tokens = [16, 32]\niterations = 2\n";
+    let suite = "scenario = \"quality\"\nblocks = 1\nwarmup = 0\niterations = 2\n";
+    for (text, options, table) in [
+        (own, &[][..], "distribution of TTFT over all requests:"),
+        (suite, &["--verifier", "none"], "no table of quality: outputs were not checked"),
+    ] {
+        let results = scratch.results();
+        let outcome = run(&scratch, text, options).exits_with(0);
+        assert!(outcome.stdout.contains(table), "{outcome:?}");
+        let reported =
+            finish(scratch.orchestrate().args(["report", "--results"]).arg(&results)).exits_with(0);
+        assert!(reported.stdout.contains(table), "{reported:?}");
+    }
+}
+
+#[test]
 fn a_record_is_run_again_with_its_options_scenarios_and_targets() {
     let scratch = Scratch::new();
     let target = "\n[[targets]]\ncase = \"decode\"\nat-least = \"1 tok/s\"\n";
