@@ -17,7 +17,7 @@ use super::{BaselineArgs, RunArgs, ViewArgs};
 use crate::analysis::metric::{self, Unit};
 use crate::plan::axes::AxisValues;
 use crate::plan::scenario::{self, SCENARIOS, Scenario};
-use crate::plan::targets::Target;
+use crate::plan::targets::{PERCENTILES, Target};
 use crate::shell::{Usage, listed, similar_name};
 
 /// The tables of a file that are no options.
@@ -326,6 +326,7 @@ struct TargetEntry {
     model: Option<String>,
     case: Option<String>,
     metric: Option<String>,
+    percentile: Option<u8>,
     at_least: Option<Bound>,
     at_most: Option<Bound>,
 }
@@ -349,6 +350,11 @@ fn targets(table: &Table) -> Result<Vec<Target>> {
 fn target(value: &Value) -> Result<Target> {
     let entry: TargetEntry = value.clone().try_into()?;
     let metric = entry.metric.as_deref().map(metric_named).transpose()?;
+    if let Some(unknown) = entry.percentile.filter(|it| !PERCENTILES.contains(it)) {
+        let known = PERCENTILES.map(|it| it.to_string());
+        let hint = listed(&known.each_ref().map(String::as_str));
+        bail!("`percentile`: no percentile {unknown}\nhint: {hint}");
+    }
     let least = entry.at_least.map(|bound| bound.in_base_unit(metric)).transpose().context("`at-least`")?;
     let most = entry.at_most.map(|bound| bound.in_base_unit(metric)).transpose().context("`at-most`")?;
     let unit = match (least, most) {
@@ -361,6 +367,7 @@ fn target(value: &Value) -> Result<Target> {
         model: entry.model,
         case: entry.case,
         metric: metric.map(|it| it.id),
+        percentile: entry.percentile,
         at_least: least.map(|it| it.0),
         at_most: most.map(|it| it.0),
         unit: unit.symbol().into(),

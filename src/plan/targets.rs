@@ -18,6 +18,9 @@ pub struct Target {
     /// `None`: the headline metric of each case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<MetricId>,
+    /// The percentile that the bounds are about: one of `PERCENTILES`. `None`: the estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<u8>,
     /// The smallest value that meets the target, in the metric's own unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
@@ -26,6 +29,9 @@ pub struct Target {
     /// The symbol of the unit of the bounds.
     pub unit: String,
 }
+
+/// The percentiles that a target may be about.
+pub const PERCENTILES: [u8; 4] = [50, 90, 95, 99];
 
 impl Target {
     /// Whether the target names a case that has these names. A path means its last part, as in the label of a program.
@@ -55,6 +61,7 @@ mod tests {
             model: None,
             case: case.map(String::from),
             metric: None,
+            percentile: None,
             at_least: Some(200.0),
             at_most: None,
             unit: "tok/s".into(),

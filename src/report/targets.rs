@@ -3,16 +3,17 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::document::{Column, Line, Table};
+use super::document::{Column, Line, Overflow, Table};
 use super::outputs::Output;
 use super::rows::Row;
 use super::tone::Tone;
-use crate::analysis::metric::{self, Metric, Unit};
+use crate::analysis::metric::{self, Better, Metric, Unit};
 use crate::plan::selection::distinct;
 use crate::plan::targets::Target;
 use crate::plan::{Case, Configuration, Plan, engine_name};
 use crate::shell::Usage;
-use crate::text::{line, quoted};
+use crate::text::{line, plural, quoted};
+use stats::Summary;
 
 /// A target and one case that it names. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,11 +23,17 @@ pub struct TargetResult {
     pub metric: &'static str,
     #[serde(skip)]
     pub title: &'static str,
+    /// The percentile over all values of the case that the bounds are about; `None`: the estimate.
+    pub percentile: Option<u8>,
     pub unit: &'static str,
     pub at_least: Option<f64>,
     pub at_most: Option<f64>,
-    /// The estimate. `None` if the case has no value of this metric.
+    /// `None` if the case has no value of this metric.
     pub value: Option<f64>,
+    /// The number of values of the case.
+    pub values: usize,
+    /// Whether the values are too few for the percentile, so that it depends on one or two of them.
+    pub is_estimate: bool,
     pub is_met: bool,
     /// The reason why a target is missed, if its value is not the reason: there is no value, or it is not trusted.
     pub reason: Option<&'static str>,
@@ -65,6 +72,14 @@ pub fn check(plan: &Plan) -> Result<()> {
                 bail!(Usage(format!(
                     "{problem}\nhint: name another `metric`, or write the bound in this unit"
                 )));
+            }
+            if let Some(percentile) = target.percentile.filter(|_| metric.better == Better::Higher) {
+                let problem = format!(
+                    "target {number} of the run file: the p{percentile} of `{}` is one of its best values",
+                    metric.name()
+                );
+                let hint = "a time, such as `metric = \"total\"`, or no `percentile`";
+                bail!(Usage(format!("{problem}\nhint: {hint}")));
             }
         }
     }
@@ -111,7 +126,9 @@ pub fn results(plan: &Plan, rows: &[(usize, Row)], outputs: &[Output]) -> Vec<Ta
                 return None;
             }
             let measured = row.filter(|row| row.failure.is_none());
-            let value = measured.and_then(|row| row.summary(metric.id)).map(|summary| summary.estimate);
+            let summary = measured.and_then(|row| row.summary(metric.id));
+            let value = summary.map(|it| value_of(it, target.percentile));
+            let values = summary.map_or(0, |it| it.n);
             let label = line(&plan.configurations[case.configuration].label);
             let is_wrong = outputs.iter().any(|it| it.engine == label && it.agreement.is_wrong());
             let reason = match () {
@@ -126,10 +143,13 @@ pub fn results(plan: &Plan, rows: &[(usize, Row)], outputs: &[Output]) -> Vec<Ta
                 case: line(&case.workload.label),
                 metric: metric.name(),
                 title: metric.title,
+                percentile: target.percentile,
                 unit: metric.unit.symbol(),
                 at_least: target.at_least,
                 at_most: target.at_most,
                 value,
+                values,
+                is_estimate: target.percentile.is_some_and(|it| values < needed_values(it)),
                 is_met: reason.is_none() && value.is_some_and(|value| target.is_met_by(value)),
                 reason,
                 of: metric.unit,
@@ -138,6 +158,23 @@ pub fn results(plan: &Plan, rows: &[(usize, Row)], outputs: &[Output]) -> Vec<Ta
         results.collect::<Vec<_>>()
     };
     plan.targets.iter().flat_map(of_target).collect()
+}
+
+/// The value of a case that the bounds of a target are about.
+fn value_of(summary: &Summary, percentile: Option<u8>) -> f64 {
+    match percentile {
+        Some(50) => summary.p50,
+        Some(90) => summary.p90,
+        Some(95) => summary.p95,
+        Some(99) => summary.p99,
+        // A run file has no other percentile.
+        _ => summary.estimate,
+    }
+}
+
+/// With fewer values, the percentile lies between the two largest ones.
+fn needed_values(percentile: u8) -> usize {
+    100 / usize::from(100 - percentile.min(99))
 }
 
 pub fn are_missed(targets: &[TargetResult]) -> bool {
@@ -149,19 +186,28 @@ pub fn table(targets: &[TargetResult]) -> Option<Table> {
     if targets.is_empty() {
         return None;
     }
-    let columns = ["target", "engine", "case", "wanted", "result", ""].map(Column::named);
+    let [target, engine, case, wanted, result, outcome] =
+        ["target", "engine", "case", "wanted", "result", ""].map(Column::named);
+    let columns = [target, engine, case, wanted, result, Column { overflow: Overflow::Wrapped, ..outcome }];
     let row = |it: &TargetResult| {
         let bounds = [("at least", it.at_least), ("at most", it.at_most)];
         let bounds =
             bounds.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", it.of.show(bound?))));
+        let few = it.percentile.filter(|_| it.is_estimate && it.value.is_some()).map(|percentile| {
+            let (values, needed) = (plural(it.values, "value"), needed_values(percentile));
+            format!(" (an estimate from {values}: a p{percentile} needs {needed})")
+        });
+        let few = few.unwrap_or_default();
         let outcome = match (it.is_met, it.reason) {
-            (true, _) => Tone::Good.of("met"),
-            (false, None) => Tone::Bad.of("MISSED"),
-            (false, Some(reason)) => Tone::Bad.of(&format!("MISSED: {reason}")),
+            (true, _) => Tone::Good.of(&format!("met{few}")),
+            (false, None) => Tone::Bad.of(&format!("MISSED{few}")),
+            (false, Some(reason)) => Tone::Bad.of(&format!("MISSED: {reason}{few}")),
         };
         let value = it.value.map_or_else(|| "n/a".into(), |value| it.of.show(value));
+        let value = if few.is_empty() { value } else { format!("~{value}") };
+        let percentile = it.percentile.map_or_else(String::new, |it| format!(" p{it}"));
         Line::of(vec![
-            it.title.into(),
+            format!("{}{percentile}", it.title),
             it.engine.clone(),
             it.case.clone(),
             bounds.collect::<Vec<_>>().join(", "),

@@ -144,6 +144,45 @@ at-most = "0.1 ms"
 }
 
 #[test]
+fn a_target_on_a_percentile_is_about_all_requests_of_the_case_and_says_if_they_are_too_few() {
+    let scratch = Scratch::new();
+    let text = r#"
+scenario = "p99"
+prompt-tokens = 16
+blocks = 1
+warmup = 0
+iterations = 20
+verifier = "none"
+
+[[targets]]
+case = "p99"
+percentile = 99
+at-most = "0.001 ms"
+[[targets]]
+case = "p99"
+percentile = 95
+at-most = "1 s"
+"#;
+    let outcome = run(&scratch, text, &[]).exits_with(1);
+    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("TTFT p99 one p99 at most 1.00 µs ~"), "{outcome:?}");
+    assert!(words.contains("MISSED (an estimate from 20"), "{outcome:?}");
+    let p95 = outcome.stdout.lines().find(|line| line.starts_with("TTFT p95")).unwrap();
+    assert!(p95.trim_end().ends_with(" met") && !p95.contains('~'), "{p95}");
+    let record = &crate::support::record::files(&scratch.results())[0];
+    let report = finish(scratch.orchestrate().arg("report").arg(record).args(["--format", "json"])).json();
+    let metrics = report["cases"][0]["metrics"].as_array().unwrap();
+    let ttft = metrics.iter().find(|it| it["metric"] == "first_token").unwrap();
+    for (target, (percentile, is_estimate)) in
+        report["targets"].as_array().unwrap().iter().zip([(99, true), (95, false)])
+    {
+        let facts = ["percentile", "is_estimate", "values"].map(|name| target[name].clone());
+        assert_eq!(facts, [Value::from(percentile), is_estimate.into(), Value::from(20)], "{target}");
+        assert_eq!(target["value"], ttft[format!("p{percentile}")], "{target}");
+    }
+}
+
+#[test]
 fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
     let scratch = Scratch::new();
     for (text, expected) in [
@@ -164,6 +203,14 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
         ("[[targets]]\ncase = \"decode\"", "target 1: a target needs `at-least` or `at-most`"),
         ("[[targets]]\nmetric = \"decod_rate\"\nat-least = 1", "hint: did you mean `decode_rate`?"),
         ("[[targets]]\ncase = \"decode\"\nat-most = \"1 ms\"", "the unit of `decode_rate` is tok/s, not ns"),
+        (
+            "[[targets]]\nmetric = \"total\"\npercentile = 98\nat-most = \"1 s\"",
+            "target 1: `percentile`: no percentile 98\nhint: choose one of `50`, `90`, `95`, `99`",
+        ),
+        (
+            "[[targets]]\ncase = \"decode\"\npercentile = 99\nat-least = 1",
+            "the p99 of `decode_rate` is one of its best values\nhint: a time, such as `metric = \"total\"`",
+        ),
         ("scenario = [\"chat\"", "TOML parse error"),
         ("set = { a = nan }", "`set`: `a`: an engine takes no NaN\nhint: a finite number"),
         ("set = { a = [2026-01-01] }", "an engine takes no date\nhint: a text, \"2026-01-01\""),
