@@ -209,6 +209,11 @@ impl FailureSummary {
         if self.kind == FailureKind::NoTime { "had no time" } else { "failed" }
     }
 
+    /// Whether the engine did what it must do: it refused a request that cannot be computed.
+    pub fn is_expected(&self) -> bool {
+        self.kind == FailureKind::Refused
+    }
+
     /// The failure in one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
         // The message is complete without a kind: the engine itself did not fail.

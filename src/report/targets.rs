@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::document::{Column, Line, Overflow, Table};
 use super::outputs::Output;
-use super::rows::Row;
+use super::rows::{FailureSummary, Row};
 use super::tone::Tone;
 use crate::analysis::metric::{self, Better, Metric, Unit};
 use crate::plan::selection::distinct;
@@ -123,6 +123,10 @@ pub fn results(plan: &Plan, rows: &[(usize, Row)], outputs: &[Output]) -> Vec<Ta
             let unavailable = plan.configurations[case.configuration].unavailable.is_some();
             if unavailable && target.engine.is_none() {
                 // With `--all`, an engine that cannot run here is only listed.
+                return None;
+            }
+            let failure = row.and_then(|row| row.failure.as_ref());
+            if failure.is_some_and(FailureSummary::is_expected) {
                 return None;
             }
             let measured = row.filter(|row| row.failure.is_none());

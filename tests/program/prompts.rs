@@ -45,6 +45,21 @@ fn an_engine_must_refuse_an_empty_prompt_and_one_beyond_the_context() {
 }
 
 #[test]
+fn a_refusal_that_must_be_is_below_the_table_and_no_warning() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("strict", "--context-tokens 2048")).args(["-s", "edge"]);
+    command.args(&SHORT[..SHORT.len() - 2]).args(["--format", "markdown", "--results"]);
+    let outcome = finish(command.arg(scratch.results())).exits_with(0);
+    let lines: Vec<&str> = outcome.stdout.lines().filter(|line| line.contains("refused")).collect();
+    let [note] = lines[..] else { panic!("{outcome:?}") };
+    assert!(note.starts_with("- refused, as it must be: edge empty, edge beyond ("), "{outcome:?}");
+    let explain = ["explain", "strict", "edge empty", "--results"];
+    let text = finish(scratch.orchestrate().args(explain).arg(scratch.results())).exits_with(0).stdout;
+    assert!(text.contains("This is no failure.") && !text.contains("It failed"), "{text}");
+}
+
+#[test]
 fn each_kind_of_text_is_a_row_and_random_ids_need_an_engine_that_takes_ids() {
     let reader = ("reader", r#"--capabilities '{"prompt_ids":false}'"#);
     let kinds = ["-s", "prefill", "--prompt-tokens", "64", "--prompts", "natural,random,code"];

@@ -183,6 +183,18 @@ at-most = "1 s"
 }
 
 #[test]
+fn a_case_that_an_engine_must_refuse_has_no_row_of_a_target() {
+    let scratch = Scratch::new();
+    let text = "scenario = \"edge\"\nprompts = [\"short\", \"empty\"]\nblocks = 1\nwarmup = 0\nverifier = \"none\"\n\
+                json = \"-\"\n[[targets]]\nmetric = \"total\"\nat-most = \"300 s\"\n";
+    let report = run(&scratch, text, &[]).exits_with(0).json();
+    assert_eq!(report["cases"][1]["failure"]["kind"], "refused");
+    let targets: Vec<&str> =
+        report["targets"].as_array().unwrap().iter().map(|it| it["case"].as_str().unwrap()).collect();
+    assert_eq!(targets, ["edge short"]);
+}
+
+#[test]
 fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
     let scratch = Scratch::new();
     for (text, expected) in [

@@ -201,9 +201,13 @@ fn is_reference_of_others(context: &Context, row: &Row) -> bool {
 pub fn verdict_in_short(context: &Context, row: &Row) -> String {
     let case = &row.case.label;
     if let Some(why) = &row.failure {
-        // A budget that was too short is no fault of the engine.
-        let what = if why.kind == FailureKind::NoTime { "not measured" } else { "it failed" };
-        return format!("`{case}`: {what}: {}.", why.line().trim_end_matches('.'));
+        let what = match why.kind {
+            // A budget that was too short is no fault of the engine.
+            FailureKind::NoTime => "not measured: ",
+            FailureKind::Refused => "",
+            _ => "it failed: ",
+        };
+        return format!("`{case}`: {what}{}.", why.line().trim_end_matches('.'));
     }
     let value = row.case.headline.and_then(|metric| {
         let estimate = row.summary(metric.id)?.estimate;
@@ -309,6 +313,7 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
     part.say(match failure.kind {
         // The message begins with `no time`.
         FailureKind::NoTime => format!("It had {what}."),
+        _ if failure.is_expected() => format!("Its answer: {what}."),
         _ => format!("It failed: {what}."),
     });
     let meaning = match &failure.kind {

@@ -76,7 +76,8 @@ impl ValueColumn<'_> {
                 return String::new();
             }
             let word = failure.kind.as_str().replace('_', " ");
-            return Tone::Bad.of(&shorten(&word, MAX_FAILURE_WIDTH));
+            let tone = if failure.is_expected() { Tone::Dim } else { Tone::Bad };
+            return tone.of(&shorten(&word, MAX_FAILURE_WIDTH));
         }
         let Some(value) = self.value(configuration) else {
             return if row.is_some() { Tone::Dim.of("n/a") } else { String::new() };

@@ -91,8 +91,8 @@ fn shortened(warning: &str) -> String {
 /// The cases whose requests exceed a context, in one line for each context.
 fn beyond_context(overview: &Overview) -> Vec<String> {
     let rows = overview.report.rows.iter().filter_map(|row| {
-        let reason = common_reason(&row.failure.as_ref()?.message)?;
-        Some((reason, row.case.label.as_str()))
+        let failure = row.failure.as_ref().filter(|it| !it.is_expected())?;
+        Some((common_reason(&failure.message)?, row.case.label.as_str()))
     });
     let line = |(reason, cases): (&str, Vec<&str>)| {
         let cases = group_by_key(cases.into_iter().map(|case| (case, ())));
@@ -102,13 +102,14 @@ fn beyond_context(overview: &Overview) -> Vec<String> {
     group_by_key(rows).into_iter().map(line).collect()
 }
 
-/// The failures of cases. A configuration that failed as a whole has its failure in the table.
+/// The failures of cases. A configuration that failed as a whole has its failure in the table. A refusal that must be is a
+/// footnote.
 fn failures(overview: &Overview, saved: Option<&str>) -> Vec<String> {
     let is_beyond_context =
         |row: &&Row| row.failure.as_ref().is_some_and(|it| common_reason(&it.message).is_some());
     let rows = overview.report.rows.iter().filter(|row| !is_beyond_context(row)).filter_map(|row| {
         let name = format!("`{}` ({})", row.engine.label, row.case.label);
-        Some((row.failure.as_ref()?, name))
+        Some((row.failure.as_ref().filter(|it| !it.is_expected())?, name))
     });
     let groups = group_by_key(rows);
     let more = groups.len().saturating_sub(MAX_FAILURES);
@@ -239,6 +240,15 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     for (why, names) in group_by_key(unverified) {
         notes.push(format!("{} UNVERIFIED: {why}", names.join(", ")));
     }
+    let refusals = overview.configurations.iter().filter_map(|it| {
+        let refused =
+            it.rows.iter().filter(|row| row.failure.as_ref().is_some_and(FailureSummary::is_expected));
+        let cases: Vec<&str> = refused.map(|row| row.case.label.as_str()).collect();
+        (!cases.is_empty()).then(|| (cases, format!("`{}`", it.engine.label)))
+    });
+    notes.extend(group_by_key(refusals).into_iter().map(|(cases, names)| {
+        format!("refused, as it must be: {} ({})", cases.join(", "), names.join(", "))
+    }));
     let contradicted =
         overview.configurations.iter().filter(|it| it.unranked == Some(Unranked::Contradicted));
     notes.extend(contradicted.map(|it| {
@@ -279,6 +289,7 @@ pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
 
 /// The configuration that needs an explanation most: the one with the most severe status, or else the first one.
 fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
+    let has_failed = |row: &&Row| row.failure.as_ref().is_some_and(|it| !it.is_expected());
     let severity = |it: &&Configuration| {
         let is_wrong = overview
             .report
@@ -293,7 +304,7 @@ fn most_severe<'a>(overview: &'a Overview) -> Option<&'a Configuration<'a>> {
             _ if cannot_run => 5,
             (true, _) | (_, Some(Unranked::Wrong)) => 0,
             (_, Some(Unranked::Contradicted)) => 1,
-            _ if it.failure.is_some() || it.rows.iter().any(|row| row.failure.is_some()) => 2,
+            _ if it.failure.is_some() || it.rows.iter().any(has_failed) => 2,
             (_, Some(Unranked::Unverified)) => 3,
             _ => 4,
         }
