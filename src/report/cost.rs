@@ -1,6 +1,8 @@
-//! The cost of generated tokens, from a price of the machine per hour.
+//! The cost of generated tokens, from a price of the machine per hour, and the return of one configuration over another.
 
-use super::document::{Column, Layout, Line, Table};
+use serde::Serialize;
+
+use super::document::{Column, Item, Layout, Line, List, Section, Table};
 use super::labels::Labels;
 use super::rows::Row;
 use super::run_report::Report;
@@ -10,11 +12,44 @@ use crate::text::{shorten, significant_digits, three_digits};
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const TOKENS: f64 = 1e6;
 
-/// A row for each case that generates tokens, unless it failed or its output is wrong: the tokens per second of whole requests,
-/// the cost of a million tokens, and its ratio to the cost with the reference. `None` without such a case.
-pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Table> {
-    let layout = Layout { columns_of_varying_options: false, ..layout };
-    let labels = Labels::of(report, layout);
+/// The cost of a million tokens that a case generates. Money is in the unit of the price. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cost<'a> {
+    pub case: &'a str,
+    pub engine: &'a str,
+    /// Of whole requests, one after the other.
+    pub tokens_per_second: f64,
+    pub million_tokens: f64,
+    pub reference: Option<&'a str>,
+    /// Against each other configuration of the case. Empty for output that is not verified and for a contradicted claim: an engine
+    /// that runs no model would be the cheapest.
+    pub returns: Vec<Return<'a>>,
+    #[serde(skip)]
+    pub row: &'a Row,
+}
+
+/// What a configuration saves over another one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Return<'a> {
+    pub against: &'a str,
+    /// The money that a million tokens save; negative for a dearer configuration.
+    pub saved: f64,
+    /// The quotient of both costs, above 1 for a cheaper configuration.
+    pub times_cheaper: f64,
+}
+
+impl Cost<'_> {
+    fn is_reference(&self) -> bool {
+        self.reference == Some(self.engine)
+    }
+
+    fn against(&self, engine: &str) -> Option<&Return<'_>> {
+        self.returns.iter().find(|it| it.against == engine)
+    }
+}
+
+/// The cost of each case that generates tokens, unless it failed or its output is wrong.
+pub fn costs(report: &Report, price_per_hour: f64) -> Vec<Cost<'_>> {
     let cost = |row: &Row| {
         let is_measured = row.failure.is_none() && !report.is_wrong(row);
         let has = |id| row.summary(id).is_some();
@@ -22,48 +57,97 @@ pub fn table(report: &Report, price_per_hour: f64, layout: Layout) -> Option<Tab
         let rate = row.summary(MetricId::THROUGHPUT).filter(|_| is_measured && generates)?.estimate;
         (rate > 0.0).then(|| (rate, price_per_hour / SECONDS_PER_HOUR / rate * TOKENS))
     };
-    let line = |row: &Row| {
-        let (rate, cost_of_row) = cost(row)?;
-        let is_reference =
-            |it: &&Row| Some(&it.engine.label) == row.reference.as_ref() && it.case.label == row.case.label;
-        let reference = report.rows.iter().find(is_reference).and_then(cost);
-        // An engine that runs no model would be the cheapest.
-        let is_trusted = !row.contradicted && report.output_of(row).is_some_and(|it| !it.is_unverified());
-        let against = match reference {
-            _ if row.is_reference() => "ref".to_string(),
-            _ if !is_trusted => "n/a".into(),
-            Some((_, of_reference)) => against(of_reference / cost_of_row),
-            None => "n/a".into(),
-        };
-        Some(Line::of(vec![
-            shorten(&row.case.label, layout.max_word),
-            labels.short(&row.engine.label),
-            three_digits(rate),
-            significant_digits(cost_of_row, 3),
-            against,
-        ]))
+    let is_trusted =
+        |row: &Row| !row.contradicted && report.output_of(row).is_some_and(|it| !it.is_unverified());
+    let of_row = |row| {
+        let (tokens_per_second, million_tokens) = cost(row)?;
+        let others = report.rows.iter().filter(|other| {
+            let is_reference = row.reference.as_ref() == Some(&other.engine.label);
+            let is_other = other.engine.label != row.engine.label && other.case.label == row.case.label;
+            is_other && is_trusted(row) && (is_reference || is_trusted(other))
+        });
+        let of_other = |other: &'_ Row| cost(other).map(|(_, of_other)| of_other);
+        let returns = others.filter_map(|other| {
+            let of_other = of_other(other)?;
+            let times_cheaper = of_other / million_tokens;
+            Some(Return { against: &other.engine.label, saved: of_other - million_tokens, times_cheaper })
+        });
+        Some(Cost {
+            case: &row.case.label,
+            engine: &row.engine.label,
+            tokens_per_second,
+            million_tokens,
+            reference: row.reference.as_deref(),
+            returns: returns.collect(),
+            row,
+        })
     };
-    let lines: Vec<Line> = report.rows.iter().filter_map(line).collect();
-    if lines.is_empty() {
-        return None;
+    report.rows.iter().filter_map(of_row).collect()
+}
+
+/// The table of costs, and with `pairs` the return of each configuration over each dearer one. Empty without a case that generates
+/// tokens.
+pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layout) -> Vec<Section> {
+    let costs = costs(report, price_per_hour);
+    if costs.is_empty() {
+        return Vec::new();
     }
+    let labels = Labels::of(report, Layout { columns_of_varying_options: false, ..layout });
+    let mut sections = vec![Section::Table(table(&costs, price_per_hour, &labels, layout))];
+    let returns = costs.iter().flat_map(|cost| cost.returns.iter().map(move |it| (cost, it)));
+    let items = returns.filter(|(_, it)| it.saved > 0.0).map(|(cost, it)| {
+        Item::Listed(format!(
+            "`{}` saves {} over `{}` ({}, {})",
+            labels.label(cost.engine),
+            significant_digits(it.saved, 3),
+            labels.label(it.against),
+            cost.case,
+            in_words(it.times_cheaper)
+        ))
+    });
+    let items: Vec<Item> = items.collect();
+    if pairs && !items.is_empty() {
+        let heading = "return of each configuration over a dearer one, for a million tokens:";
+        sections.push(Section::List(List { heading: Some(heading.into()), items }));
+    }
+    sections
+}
+
+fn table(costs: &[Cost], price_per_hour: f64, labels: &Labels, layout: Layout) -> Table {
+    let line = |cost: &Cost| {
+        let to_reference = cost.reference.and_then(|reference| cost.against(reference));
+        let [saved, against] = match to_reference {
+            _ if cost.is_reference() => [String::new(), "ref".to_string()],
+            Some(it) => [significant_digits(it.saved, 3), in_words(it.times_cheaper)],
+            None => ["n/a", "n/a"].map(String::from),
+        };
+        Line::of(vec![
+            shorten(cost.case, layout.max_word),
+            labels.short(cost.engine),
+            three_digits(cost.tokens_per_second),
+            significant_digits(cost.million_tokens, 3),
+            saved,
+            against,
+        ])
+    };
     let columns = vec![
         Column::named("case"),
         Column::named("engine"),
         Column::value("throughput", "tok/s"),
         Column::value("cost of\n1 M tokens", ""),
+        Column::value("saved\nvs ref", ""),
         Column::value("vs ref", ""),
     ];
     let notes = vec![format!(
         "cost: of a million generated tokens, one request after the other, if an hour of this machine costs {price_per_hour}; \
-         vs ref: the quotient of both costs, n/a for output that is not verified, for a contradicted claim, and without a \
-         reference"
+         saved: the difference to the reference; vs ref: the quotient of both costs; both are n/a for output that is not \
+         verified, for a contradicted claim, and without a reference"
     )];
-    Some(Table { columns, lines, notes, gap: layout.gap, ..Table::default() })
+    Table { columns, lines: costs.iter().map(line).collect(), notes, gap: layout.gap, ..Table::default() }
 }
 
 /// `2.1x cheaper`, `1.4x dearer`.
-fn against(times_cheaper: f64) -> String {
+fn in_words(times_cheaper: f64) -> String {
     match times_cheaper {
         times if times >= 1.0 => format!("{}x cheaper", significant_digits(times, 2)),
         times => format!("{}x dearer", significant_digits(times.recip(), 2)),
@@ -81,27 +165,21 @@ mod tests {
     fn a_million_tokens_cost_the_time_that_they_take() {
         let (engines, names) = ([ORIGINAL, BEACON], ["patient-original", "beacon"]);
         let report = Report::of(&with_deviations(decoding(&names), &engines, &[0.0, 0.0]));
-        let layout = Layout {
-            version_column: false,
-            max_label: 40,
-            columns_of_varying_options: false,
-            max_word: 40,
-            gap: 2,
-        };
-        let table = table(&report, 3.6, layout).unwrap();
-        let [first, second] = &table.lines[..] else { panic!("{table:?}") };
-        let number = |text: &str| text.replace(',', "").parse::<f64>().unwrap();
-        for line in [first, second] {
+        let all = costs(&report, 3.6);
+        let [first, second] = &all[..] else { panic!("{all:?}") };
+        for cost in [first, second] {
             // At 3.6 an hour, a second costs 0.001.
-            let expected = 1000.0 / number(&line.cells[2]);
-            assert!((number(&line.cells[3]) / expected - 1.0).abs() < 0.01, "{table:?}");
+            assert!((cost.million_tokens * cost.tokens_per_second / 1000.0 - 1.0).abs() < 1e-9, "{cost:?}");
         }
-        assert_eq!(first.cells[4], "ref");
-        assert!(second.cells[4].ends_with("x cheaper"), "{table:?}");
+        assert!(first.is_reference());
+        let [of_second] = &second.returns[..] else { panic!("{second:?}") };
+        assert_eq!(of_second.against, first.engine);
+        assert!((of_second.saved - (first.million_tokens - second.million_tokens)).abs() < 1e-12);
+        assert!((of_second.times_cheaper - first.million_tokens / second.million_tokens).abs() < 1e-12);
+        assert!(of_second.saved > 0.0 && first.returns[0].saved == -of_second.saved, "{first:?}");
         // Without output checks, no engine is cheaper than another.
-        let unchecked =
-            super::table(&Report::of(&measured(&decoding(&names), &engines)), 3.6, layout).unwrap();
-        assert_eq!(unchecked.lines[1].cells[4], "n/a");
-        assert_eq!([2.13, 0.5].map(against), ["2.1x cheaper", "2.0x dearer"]);
+        let unchecked = Report::of(&measured(&decoding(&names), &engines));
+        assert!(costs(&unchecked, 3.6).iter().all(|it| it.returns.is_empty()));
+        assert_eq!([2.13, 0.5].map(in_words), ["2.1x cheaper", "2.0x dearer"]);
     }
 }

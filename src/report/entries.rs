@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::cost::{Cost, costs};
 use super::json::{REPORT_VERSION, json_bytes};
 use super::outputs::Output;
 use super::precision::PrecisionImpact;
@@ -23,19 +24,20 @@ use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
 use stats::{Probabilities, StoppedBy, Summary, Verdict};
 
-pub fn json(report: &Report) -> Vec<u8> {
-    json_bytes(&document(report))
+/// `price_per_hour`: that of the machine, if the user named one.
+pub fn json(report: &Report, price_per_hour: Option<f64>) -> Vec<u8> {
+    json_bytes(&document(report, price_per_hour))
 }
 
 /// A report and the judgement that compares its run with a baseline, in one document.
-pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
+pub fn with_judgement(report: &Report, price_per_hour: Option<f64>, judgement: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
     struct Judged<'a, J> {
         #[serde(flatten)]
         report: Document<'a>,
         judgement: &'a J,
     }
-    json_bytes(&Judged { report: document(report), judgement })
+    json_bytes(&Judged { report: document(report, price_per_hour), judgement })
 }
 
 #[derive(Serialize)]
@@ -62,6 +64,10 @@ struct Document<'a> {
     precisions: Vec<PrecisionEntry<'a>>,
     /// The effect of each setting that varies between the cases of an engine. `against` is the other case.
     settings: Vec<SettingEntry<'a>>,
+    /// The price of an hour of the machine, if the user named one.
+    price_per_hour: Option<f64>,
+    /// The cost of the tokens of each case: empty without a price.
+    costs: Vec<Cost<'a>>,
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
     /// Every pair of configurations. The correction for many comparisons is stronger here, so a small difference that
@@ -218,7 +224,7 @@ struct NoiseEntry<'a> {
     blocks: usize,
 }
 
-fn document(report: &Report) -> Document<'_> {
+fn document(report: &Report, price_per_hour: Option<f64>) -> Document<'_> {
     let cases = report.rows.iter().map(|row| CaseEntry {
         case: &row.case.label,
         scenario: &row.case.scenario,
@@ -272,6 +278,8 @@ fn document(report: &Report) -> Document<'_> {
         outputs: &report.outputs,
         precisions: report.precisions.iter().map(|it| precision(report, it)).collect(),
         settings: report.settings.iter().map(setting).collect(),
+        price_per_hour,
+        costs: price_per_hour.map_or_else(Vec::new, |price| costs(report, price)),
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),

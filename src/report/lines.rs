@@ -1,6 +1,7 @@
 //! A report for spreadsheets: one line for each case and value (a metric, a part of the wall time or a resource), in its own
 //! unit. Failures, the overhead and the machine's limits have lines too.
 
+use super::cost::{Cost, costs};
 use super::document::{Lines, NamedField, column};
 use super::precision::PrecisionImpact;
 use super::precision_table::{Gain, gain, row_with};
@@ -63,7 +64,8 @@ const COLUMNS: [&str; 42] = [
     "message",
 ];
 
-pub fn lines(report: &Report) -> Lines {
+/// `price_per_hour`: that of the machine, if the user named one.
+pub fn lines(report: &Report, price_per_hour: Option<f64>) -> Lines {
     let mut lines = Vec::new();
     for row in &report.rows {
         let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
@@ -92,6 +94,8 @@ pub fn lines(report: &Report) -> Lines {
     }
     lines.extend(report.precisions.iter().flat_map(|it| precision(report, it)));
     lines.extend(report.settings.iter().filter_map(|it| setting(report, it)));
+    let costs = price_per_hour.map_or_else(Vec::new, |price| costs(report, price));
+    lines.extend(costs.iter().flat_map(|it| cost(report, it)));
     lines.extend(report.overhead.iter().flat_map(|it| overhead(report, it)));
     lines.extend(report.limits.iter().map(|it| limit(report, it)));
     let failed = report.failed.iter();
@@ -206,6 +210,27 @@ fn setting(report: &Report, impact: &SettingImpact) -> Option<Vec<NamedField>> {
     let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
     let setting = format!("setting.{}.{}", impact.setting, metric.name());
     Some([named, metric_fields(&setting, metric.unit.symbol(), n), pair_fields(&impact.pair)?].concat())
+}
+
+/// The lines of a cost: that of a million tokens, and its return over each other configuration, which is the reference here. A
+/// ratio above 1 is cheaper.
+fn cost(report: &Report, cost: &Cost) -> Vec<Vec<NamedField>> {
+    let row = cost.row;
+    let n = row.summary(MetricId::THROUGHPUT).map_or(0, |it| it.n);
+    let line = |metric: &str, fields: Vec<NamedField>| {
+        let named = name_fields(report, cost.case, &row.case.scenario, &row.engine);
+        [named, metric_fields(metric, "price", n), fields].concat()
+    };
+    let own = line("cost.million_tokens", vec![(column!("estimate"), cost.million_tokens.into())]);
+    let returns = cost.returns.iter().map(|it| {
+        let fields = vec![
+            (column!("estimate"), it.saved.into()),
+            (column!("reference"), it.against.into()),
+            (column!("times_reference"), it.times_cheaper.into()),
+        ];
+        line("cost.saved", fields)
+    });
+    std::iter::once(own).chain(returns).collect()
 }
 
 /// The verification status of the row's engine, its deviation, the number of scored tokens, and the position of the first token

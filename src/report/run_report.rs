@@ -89,7 +89,7 @@ pub struct ModelFacts {
     pub parameters: Option<u64>,
 }
 
-/// The optional parts and the order of a report for people. JSON has all parts in every view, except the cost of tokens.
+/// The optional parts and the order of a report for people. JSON has all parts in every view; the cost of tokens needs a price.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// The full report in place of one screen.

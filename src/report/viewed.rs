@@ -96,11 +96,9 @@ impl Content for ReportContent<'_> {
             parts.push(table.unwrap_or_else(why));
         }
         if let Some(price) = view.price_per_hour {
-            let table = cost::table(report, price, layouts(TableId::Results)).map(Section::Table);
-            parts
-                .push(table.unwrap_or(Section::NoTable(
-                    "no table of costs: no case has a rate of generated tokens",
-                )));
+            let sections = cost::sections(report, price, view.pairs, layouts(TableId::Results));
+            let why = || vec![Section::NoTable("no table of costs: no case has a rate of generated tokens")];
+            parts.extend(if sections.is_empty() { why() } else { sections });
         }
         if view.has(TableId::Resources) {
             parts.extend(
@@ -144,13 +142,14 @@ impl Content for ReportContent<'_> {
     }
 
     fn lines(&self) -> Option<Lines> {
-        Some(lines::lines(self.report))
+        Some(lines::lines(self.report, self.view.price_per_hour))
     }
 
     fn json(&self) -> Vec<u8> {
+        let price = self.view.price_per_hour;
         match self.judgement {
-            Some(judgement) => entries::with_judgement(self.report, &compare::judgement(judgement)),
-            None => entries::json(self.report),
+            Some(judgement) => entries::with_judgement(self.report, price, &compare::judgement(judgement)),
+            None => entries::json(self.report, price),
         }
     }
 

@@ -17,6 +17,7 @@ mod cli;
 mod compare;
 mod containment;
 mod core_lock;
+mod costs;
 mod cuda_toolkit;
 mod devices;
 mod dtype_costs;
