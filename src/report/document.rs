@@ -205,6 +205,8 @@ pub enum Overflow {
     Shortened,
     /// Broken into lines of the width that the previous columns leave. The widths of later columns do not count.
     Wrapped,
+    /// In a table that is too wide, broken into lines of at most this many columns.
+    InLines(usize),
     /// In a table that is too wide, each cell is below the cell of the previous column, and begins with the title of its own
     /// column.
     Stacked,

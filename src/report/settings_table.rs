@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::document::{Column, Keep, Layout, Line, Section, Table};
+use super::document::{Column, Keep, Layout, Line, Overflow, Section, Table};
 use super::labels::Labels;
 use super::overview::{NO_VERDICT, NOT_A_QUOTIENT, comparison};
 use super::ranking::{Compared, is_quotient_of};
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::settings::{SettingImpact, sequences};
+use super::verdict_lines::unbroken;
 use crate::analysis::metric::{Metric, MetricId, Scale, Unit};
 use crate::plan::Order;
 use crate::plan::selection::distinct;
-use crate::text::{shorten, significant_digits, width};
+use crate::text::{significant_digits, width};
+
+/// The largest widths of an engine and a case in a table that is too wide, in columns. Longer ones have several lines.
+const MAX_ENGINE_WIDTH: usize = 20;
+const MAX_CASE_WIDTH: usize = 16;
 
 /// The row of the case, and the row of the other case.
 pub fn sides<'a>(report: &'a Report, impact: &SettingImpact) -> Option<(&'a Row, &'a Row)> {
@@ -53,6 +58,11 @@ fn tables(report: &Report, layout: Layout) -> Vec<(&str, &'static Metric, Table)
     by_scenario.into_iter().filter_map(table).collect()
 }
 
+/// A comparison that may be broken between the ends of its interval too.
+fn in_two_parts(comparison: &str) -> String {
+    comparison.replace(&unbroken(", "), ", ")
+}
+
 /// `batch 1`, `cache on`, `left`.
 fn value_in_words(setting: &str, value: &str) -> String {
     let needs_name = value.parse::<f64>().is_ok() || ["on", "off"].contains(&value);
@@ -90,9 +100,10 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
         })
     };
     let has_batches = rows.iter().any(|row| batches(row).is_some());
+    let in_lines = |title, width| Column { overflow: Overflow::InLines(width), ..Column::named(title) };
     let mut columns = vec![
-        Column::named("engine"),
-        Column::named("case"),
+        in_lines("engine", MAX_ENGINE_WIDTH),
+        in_lines("case", MAX_CASE_WIDTH),
         Column::value(metric.title, scale.symbol),
         Column { keep: Keep::Standard(2), ..Column::value("request", times.symbol) },
     ];
@@ -105,9 +116,10 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
     }
     let has_scaling = impacts.iter().any(|it| it.scaling_efficiency().is_some());
     if has_scaling {
-        columns.push(Column::value("of linear\nscaling", "%"));
+        columns.push(Column { keep: Keep::Standard(0), ..Column::value("of linear\nscaling", "%") });
     }
-    columns.extend([Column::fact("against"), Column::fact("speed-up")]);
+    columns.push(Column::fact("against"));
+    columns.push(Column { overflow: Overflow::Wrapped, ..Column::fact("speed-up") });
     let write = |value: Option<f64>, scale: Scale| value.map_or_else(|| "n/a".into(), |it| scale.write(it));
     let values = |row: &Row| {
         let total = estimate(row, MetricId::TOTAL);
@@ -122,10 +134,9 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
         cells
     };
     let mut lines = Vec::new();
-    let case_name = |label: &str, row: &Row| shorten(short_case(label, &row.case.scenario), layout.max_word);
     let by_engine = group_by_key(rows.iter().map(|row| (&row.engine.label, *row)));
     for row in by_engine.into_iter().flat_map(|(_, rows)| rows) {
-        let start = [labels.short(&row.engine.label), case_name(&row.case.label, row)];
+        let start = [row.engine.label.clone(), short_case(&row.case.label, &row.case.scenario).to_string()];
         let is_own =
             |it: &&&SettingImpact| it.pair.engine == row.engine.label && it.pair.case == row.case.label;
         let own: Vec<&&SettingImpact> = impacts.iter().filter(is_own).collect();
@@ -139,7 +150,7 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
                 let mut cells = Vec::new();
                 cells.extend(has_scaling.then(|| share.unwrap_or_default()));
                 cells.push(value_in_words(it.setting, &it.other));
-                cells.push(comparison(&Compared::as_stored(&it.pair), None, is_quotient));
+                cells.push(in_two_parts(&comparison(&Compared::as_stored(&it.pair), None, is_quotient)));
                 cells
             })
             .collect();
@@ -197,5 +208,49 @@ pub fn untrusted(report: &Report, row: &Row) -> Option<&'static str> {
         () if report.is_wrong(row) => Some("its output is wrong"),
         () if row.contradicted => Some("a claim is contradicted"),
         () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::axes::AxisValues;
+    use crate::plan::{Model, Selection};
+    use crate::record::specimen::{BEACON, ORIGINAL, measured};
+    use crate::report::document::TableId;
+    use crate::report::run_report::View;
+    use crate::report::table::render;
+    use crate::report::tests::{assert_fits, decoding};
+    use crate::report::viewed::ReportContent;
+    use crate::shell::PROGRAM;
+    use stats::Verdict;
+
+    /// The table of settings of two engines at two depths, with two models, on several numbers of threads. No comparison is decided.
+    fn inconclusive(threads: &[u32], width: usize) -> String {
+        let axes = AxisValues { depth: vec![0, 512], ..AxisValues::default() };
+        let mut selection = Selection { axes, ..decoding(&["patient-original", "beacon"]) };
+        selection.threads = threads.to_vec();
+        let name = "a-model-with-a-long-name-q4";
+        selection.models.push(Model { name: name.into(), path: "/l".into(), ..Model::default() });
+        let mut report = Report::of(&measured(&selection, &[ORIGINAL, BEACON]));
+        for impact in &mut report.settings {
+            let result = impact.pair.result.as_mut().unwrap();
+            result.decision.verdict = Some(Verdict::Inconclusive);
+        }
+        let view = View { tables: vec![TableId::Settings], ..View::default() };
+        let content = ReportContent { report: &report, view, judgement: None, saved: None };
+        let text = render(&content, width, PROGRAM);
+        let (_, table) = text.split_once("what each setting of `decode` changes").unwrap();
+        let (table, _) = table.split_once("not in this table").unwrap_or((table, ""));
+        table.to_string()
+    }
+
+    #[test]
+    fn a_table_with_many_factors_and_inconclusive_comparisons_is_one_table_without_shortened_names() {
+        let text = inconclusive(&[1, 2], 80);
+        assert_fits(&text, 80);
+        assert_eq!(text.matches("against").count(), 2, "a title and a note: {text}");
+        assert!(!text.contains('…'), "{text}");
+        assert_eq!(text.matches("inconclusive").count(), 8, "{text}");
     }
 }

@@ -16,7 +16,7 @@ use super::document::{
 use super::tone;
 use super::verdict_lines::with_plain_spaces;
 use crate::shell::{PROGRAM, with_program};
-use crate::text::{self, shorten, width};
+use crate::text::{self, shorten, shorten_start, width};
 
 pub const FORMAT: Format = Format {
     name: "table",
@@ -35,6 +35,8 @@ const MIN_WIDTH_OF_EXTRAS: usize = 101;
 const MAX_NAMED_COLUMNS: usize = 3;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
 const MIN_CELL_WIDTH: usize = 12;
+/// Columns are left out before a wrapped column becomes narrower.
+const WRAPPED_WIDTH: usize = 22;
 /// A longer version, device, dtype or case is shortened.
 const MAX_WORD_WIDTH: usize = 24;
 const MAX_LABEL_WIDTH: usize = 28;
@@ -112,8 +114,9 @@ fn list_lines(list: &List, page: Page, shortened: &[String]) -> Vec<String> {
 
 fn draw(table: Table, page: Page, shortened: &mut Vec<String>) -> Vec<String> {
     let limit = page.limit;
-    let mut table = fit_cells(with_stacked_columns(table, limit), page);
+    let mut table = with_stacked_columns(with_cells_in_lines(table, limit), limit);
     leave_out_columns(&mut table, limit);
+    let table = fit_cells(table, page);
     let split = Split::to_width(&table, limit);
     let mut out: Vec<String> =
         table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
@@ -137,7 +140,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
         }
         table.columns.retain(is_kept);
     }
-    while Split::of(table).width(0..table.columns.len()) > limit {
+    while least_width(table) > limit {
         let last = table.columns.iter().enumerate().max_by_key(|(index, column)| (column.keep, *index));
         let Some((index, keep)) = last.map(|(index, column)| (index, column.keep)) else { break };
         match keep {
@@ -160,6 +163,31 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
         };
         table.notes.push(format!("left out at a width of {limit}: {left_out} (`--full` shows {them})"));
     }
+}
+
+/// The width of the table if its wrapped columns have at most `WRAPPED_WIDTH`.
+fn least_width(table: &Table) -> usize {
+    let split = Split::of(table);
+    let columns = table.columns.iter().zip(&split.widths);
+    let wrapped = columns.filter(|(column, _)| column.overflow == Overflow::Wrapped);
+    let spare: usize = wrapped.map(|(_, width)| width.saturating_sub(WRAPPED_WIDTH)).sum();
+    split.width(0..table.columns.len()) - spare
+}
+
+/// If the table is too wide, breaks the cells of each column of `Overflow::InLines`. The end of a long word stays, as it is the
+/// more informative part of a path.
+fn with_cells_in_lines(mut table: Table, limit: usize) -> Table {
+    if Split::of(&table).width(0..table.columns.len()) <= limit {
+        return table;
+    }
+    for (index, column) in table.columns.iter().enumerate() {
+        let Overflow::InLines(max_width) = column.overflow else { continue };
+        for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
+            let lines = text::wrap(cell, max_width, "  ");
+            *cell = lines.iter().map(|line| shorten_start(line, max_width)).collect::<Vec<_>>().join("\n");
+        }
+    }
+    table
 }
 
 /// If the table is too wide, moves the cells of each column of `Overflow::Stacked` below those of the previous column. Each cell
@@ -192,16 +220,12 @@ fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
 /// The table with its long cells shortened or wrapped.
 fn fit_cells(mut table: Table, page: Page) -> Table {
     let limit = page.limit;
-    let widest = |table: &Table, index: usize| {
-        let cells = table.lines.iter().map(|line| width(&line.cells[index]));
-        cells.chain([width(&table.columns[index].title)]).max().unwrap_or(0)
-    };
     for index in 0..table.columns.len() {
         let max_width = match table.columns[index].overflow {
-            Overflow::Kept | Overflow::Stacked => continue,
+            Overflow::Kept | Overflow::Stacked | Overflow::InLines(_) => continue,
             Overflow::Shortened => (limit / 5).max(MIN_CELL_WIDTH),
             Overflow::Wrapped => {
-                let others: usize = (0..index).map(|other| widest(&table, other)).sum();
+                let others: usize = Split::of(&table).widths[..index].iter().sum();
                 if others + index * table.gap + 2 * MIN_CELL_WIDTH > limit {
                     table.gap = 1;
                 }
