@@ -248,6 +248,11 @@ impl<'a> Grid<'a> {
             legend.push(why_no_ratios(report));
         }
         legend.extend(limits::legend(&report.limits, &report.rows));
+        let shares = report.rows.iter().filter(|row| row.failure.is_none()).filter_map(|row| {
+            let name = format!("`{}` {}", labels.label(&row.engine.label), row.case.label);
+            Some((name, row.limit_share()?))
+        });
+        legend.extend(limits::classes(shares));
         legend.extend(limits::reasons(&report.rows));
         legend.extend(outputs::legend(&report.rows, &report.outputs, report.no_checks));
         if self.marks.contains(&Mark::Unreported) {

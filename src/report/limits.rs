@@ -1,12 +1,12 @@
 //! The machine's limits in a report: the legend of shares, and notes about limits that changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machine_limits::names;
 
 use super::rows::Row;
 use crate::analysis::metric::limits::{Key, Limit, Work};
-use crate::analysis::metric::share::Absent;
+use crate::analysis::metric::share::{Absent, Class};
 use crate::analysis::metric::{Scale, Unit};
 use crate::text::{line, plural, three_digits};
 
@@ -78,6 +78,21 @@ fn range(limit: &Limit) -> String {
 /// `50.9 GB/s from memory on 2 threads (2 probes, 45.2 to 50.9 GB/s)`.
 pub fn described(limit: &Limit) -> String {
     format!("{}{}{}", best_text(limit), on_device(&limit.key), probes_text(limit))
+}
+
+/// The names of rows by the class of their share, the highest first: `of limit: 90 % or more: a; below 50 %: b, c`. `None` without
+/// a share.
+pub fn classes(shares: impl Iterator<Item = (String, f64)>) -> Option<String> {
+    let mut by_class: BTreeMap<Class, Vec<String>> = BTreeMap::new();
+    for (name, share) in shares {
+        if let Some(class) = Class::of(share) {
+            by_class.entry(class).or_default().push(name);
+        }
+    }
+    let parts =
+        by_class.iter().rev().map(|(class, names)| format!("{}: {}", class.range(), names.join(", ")));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| format!("of limit: {}", parts.join("; ")))
 }
 
 /// A sentence on a limit that changed during the run.

@@ -42,7 +42,7 @@ pub fn compute_of_decode(observed: &Observation) -> Option<f64> {
 }
 
 /// How near a share is to the machine's limit. JSON has these names: add, never rename.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Class {
     #[serde(rename = "below_50")]
     Below50,
@@ -64,6 +64,16 @@ impl Class {
             50.0.. => Some(Self::From50),
             0.0.. => Some(Self::Below50),
             _ => None,
+        }
+    }
+
+    /// The range of the shares of this class.
+    pub fn range(self) -> &'static str {
+        match self {
+            Self::Below50 => "below 50 %",
+            Self::From50 => "50 to 80 %",
+            Self::From80 => "80 to 90 %",
+            Self::From90 => "90 % or more",
         }
     }
 

@@ -267,7 +267,7 @@ fn is_launch(overview: &Overview, workload: &str) -> bool {
 }
 
 /// The share of the machine's limit in the primary workload.
-fn limit_share(overview: &Overview, configuration: &Configuration) -> Option<f64> {
+pub fn limit_share(overview: &Overview, configuration: &Configuration) -> Option<f64> {
     configuration.row(overview.primary?).filter(|row| row.failure.is_none())?.limit_share()
 }
 

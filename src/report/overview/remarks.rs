@@ -3,7 +3,7 @@
 
 use super::best;
 use super::cells::{NO_VERDICT, NOT_A_QUOTIENT};
-use super::columns::NOT_YET_CHECKED;
+use super::columns::{NOT_YET_CHECKED, limit_share};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{Against, NO_VERIFIER_HINT, NoChecks, UNVERIFIABLE_HINT};
 use crate::analysis::metric::share::Absent;
@@ -12,6 +12,7 @@ use crate::record::FailureKind;
 use crate::report::document::Table;
 use crate::report::grid::MIN_VALUES_FOR_P99;
 use crate::report::grid::{reference_of_each_row, rounds_for_p99, why_no_ratios};
+use crate::report::limits;
 use crate::report::ranking::Unranked;
 use crate::report::rows::{FailureSummary, Row, group_by_key};
 use crate::report::tone::{self, Tone};
@@ -218,6 +219,11 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
             rounds_for_p99(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
         notes.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
     }
+    let shares = overview
+        .configurations
+        .iter()
+        .filter_map(|it| Some((format!("`{}`", it.engine.label), limit_share(overview, it)?)));
+    notes.extend(limits::classes(shares));
     if cells.iter().any(|cell| cell == NOT_YET_CHECKED) {
         notes.push(format!("{NOT_YET_CHECKED}: the output check continues after the last block"));
     }

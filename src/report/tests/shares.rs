@@ -7,6 +7,7 @@ use crate::machine::cpu::Cache;
 use crate::plan::Sizes;
 use crate::record::specimen::*;
 use crate::record::{self, RunRecord};
+use crate::report::limits;
 
 /// Two invented engines with a model of a hundred million weights, all read for each token, on a machine that reads
 /// 40 GB/s and makes 200 × 10⁹ operations/s.
@@ -192,4 +193,14 @@ fn rows_on_a_gpu_have_the_limits_from_the_only_probe_of_that_gpu() {
     assert_eq!(table.matches("limits:").count(), 1, "{table}");
     let csv = rendered(&record, "csv", 80);
     assert!(csv.contains(",cuda:0,,,warm,limit.cublas_f32,operations/s,1,,60000000000000,"), "{csv}");
+}
+
+#[test]
+fn a_line_has_the_rows_of_each_class_with_the_highest_class_first() {
+    let shares = [("a", 0.31), ("b", 0.93), ("c", 0.499), ("d", 0.795), ("e", 0.5), ("f", 2.0)];
+    let shares = shares.map(|(name, share)| (name.to_string(), share));
+    // A class is that of the whole percents which a table shows. A share above the limit has none.
+    let expected = "of limit: 90 % or more: b; 80 to 90 %: d; 50 to 80 %: c, e; below 50 %: a";
+    assert_eq!(limits::classes(shares.into_iter()).as_deref(), Some(expected));
+    assert_eq!(limits::classes(std::iter::empty()), None);
 }
