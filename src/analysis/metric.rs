@@ -238,6 +238,31 @@ pub const METRICS: &[Metric] = &[
         of: share::compute,
     },
     Metric {
+        id: MetricId::BANDWIDTH_DATA_SHEET_SHARE,
+        title: "of data sheet",
+        unit: Unit::Share,
+        better: Better::Higher,
+        wording: Wording::Speed("reads what a decode needs"),
+        per: Per::Sample,
+        shown: Shown::OfDataSheet(MetricId::DECODE_RATE),
+        about: "as `bandwidth_share`, but of the memory bandwidth that the data sheet of the GPU states. Absent on a GPU without a \
+                data sheet in this program, on a part of a GPU (MIG), and on a CPU, whose data sheet states no peak.",
+        of: |observed| share::bandwidth_of_data_sheet(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::COMPUTE_DATA_SHEET_SHARE,
+        title: "of data sheet",
+        unit: Unit::Share,
+        better: Better::Higher,
+        wording: Wording::Speed("computes what a prefill needs"),
+        per: Per::Sample,
+        shown: Shown::OfDataSheet(MetricId::PREFILL_RATE),
+        about: "as `compute_share`, but of the peak that the data sheet of the GPU states for the compute dtype, without sparsity. \
+                This peak needs the highest clock, which few GPUs hold in a long product. Absent on a GPU without a data sheet in \
+                this program, on a part of a GPU (MIG), and on a CPU, whose data sheet states no peak.",
+        of: |observed| share::compute_of_data_sheet(observed).into_iter().collect(),
+    },
+    Metric {
         id: MetricId::THROUGHPUT,
         title: "throughput",
         unit: Unit::TokensPerSecond,
@@ -460,6 +485,8 @@ pub enum Shown {
     AsHeadline,
     /// The column for shares of the machine's limits, if the metric with this id is the headline.
     OfLimit(MetricId),
+    /// The column for shares of a data sheet's peaks, if the metric with this id is the headline.
+    OfDataSheet(MetricId),
     /// The estimate, but only beside the headline with this id. Engines are not ranked by it.
     Beside(MetricId),
 }
@@ -478,7 +505,7 @@ impl Metric {
     /// Whether engines are compared by the metric. A share of a limit differs as its rate does, and a value beside a headline
     /// only explains the headline.
     pub fn is_compared(&self) -> bool {
-        !matches!(self.shown, Shown::OfLimit(_) | Shown::Beside(_))
+        !matches!(self.shown, Shown::OfLimit(_) | Shown::OfDataSheet(_) | Shown::Beside(_))
     }
 
     /// The scale of the metric in every view. `None` if each view chooses one for its values. The times of queries are always in

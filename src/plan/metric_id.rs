@@ -49,6 +49,8 @@ metric_constants! {
     JOULES_PER_TOKEN = "joules_per_token",
     BANDWIDTH_SHARE = "bandwidth_share",
     COMPUTE_SHARE = "compute_share",
+    BANDWIDTH_DATA_SHEET_SHARE = "bandwidth_data_sheet_share",
+    COMPUTE_DATA_SHEET_SHARE = "compute_data_sheet_share",
 }
 
 impl MetricId {

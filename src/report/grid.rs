@@ -12,7 +12,7 @@ use super::outputs;
 use super::rows::{Engine, FailedConfiguration, FailureSummary, Row, group_by_key};
 use super::run_report::{Report, View};
 use super::verdict_lines;
-use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
+use crate::analysis::metric::{METRICS, Metric, MetricId, Scale, Shown, Unit};
 use crate::record::FailureKind;
 use crate::shell::pasteable;
 use crate::text::shorten;
@@ -24,6 +24,7 @@ pub const MIN_VALUES_FOR_P95: usize = 20;
 pub const MIN_VALUES_FOR_P99: usize = 100;
 const RATIO_TITLE: &str = "vs ref";
 const LIMIT_TITLE: &str = "of limit";
+const DATA_SHEET_TITLE: &str = "of data\nsheet";
 const EXPLANATIONS: &str = "explanations: `orchestrate explain`, `orchestrate metrics`";
 
 /// The table of a report, and the marks in its cells.
@@ -130,8 +131,8 @@ impl<'a> Grid<'a> {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
                 Shown::Beside(id) => row.case.headline.is_some_and(|headline| headline.id == id),
                 Shown::Estimate | Shown::Percentiles => true,
-                // All shares are in one column.
-                Shown::OfLimit(_) => false,
+                // All shares of limits are in one column, and all shares of data sheets in another.
+                Shown::OfLimit(_) | Shown::OfDataSheet(_) => false,
             };
             let measured = || report.rows.iter().filter(|row| row.failure.is_none());
             if !measured().any(|row| shown(row) && row.summary(metric.id).is_some()) {
@@ -146,18 +147,19 @@ impl<'a> Grid<'a> {
             let column = Column::value(metric.title, scale.symbol);
             self.add_metric_column(metric, column, |it| scale.write(it.estimate));
         }
-        self.add_limit_column();
+        self.add_share_column(LIMIT_TITLE, Shown::OfLimit);
+        self.add_share_column(DATA_SHEET_TITLE, Shown::OfDataSheet);
         if has_ratios(report) {
             let cell = |row: &Row| verdict_lines::cell(report, row, view.pairs);
             self.add_column(Column::value(RATIO_TITLE, ""), cell);
         }
     }
 
-    /// The column of shares: a row's headline against the limit of the machine.
-    fn add_limit_column(&mut self) {
+    /// A column of shares: a row's headline against the limit of the machine, or against the peak of its data sheet.
+    fn add_share_column(&mut self, title: &str, shown: fn(MetricId) -> Shown) {
         let share_metric = |row: &Row| {
             let headline = row.case.headline.filter(|_| row.failure.is_none())?.id;
-            METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
+            METRICS.iter().find(|metric| metric.shown == shown(headline))
         };
         let share = |row: &Row| row.summary(share_metric(row)?.id).map(|it| it.estimate);
         if !self.report.rows.iter().any(|row| share(row).is_some()) {
@@ -169,7 +171,7 @@ impl<'a> Grid<'a> {
             (Some(_), None) => "n/a".into(),
             (None, None) => String::new(),
         };
-        self.add_column(Column::value(LIMIT_TITLE, scale.symbol), cell);
+        self.add_column(Column::value(title, scale.symbol), cell);
     }
 
     fn add_percentile_columns(&mut self, metric: &'static Metric) {
@@ -254,6 +256,7 @@ impl<'a> Grid<'a> {
         });
         legend.extend(limits::classes(shares));
         legend.extend(limits::reasons(&report.rows));
+        legend.extend(limits::data_sheets(&report.rows));
         legend.extend(outputs::legend(&report.rows, &report.outputs, report.no_checks));
         if self.marks.contains(&Mark::Unreported) {
             legend.push(

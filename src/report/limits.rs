@@ -6,7 +6,7 @@ use machine_limits::names;
 
 use super::rows::Row;
 use crate::analysis::metric::limits::{Key, Limit, Work};
-use crate::analysis::metric::share::{Absent, Class};
+use crate::analysis::metric::share::{Absent, Class, StatedPeak};
 use crate::analysis::metric::{Scale, Unit};
 use crate::text::{line, plural, three_digits};
 
@@ -93,6 +93,22 @@ pub fn classes(shares: impl Iterator<Item = (String, f64)>) -> Option<String> {
         by_class.iter().rev().map(|(class, names)| format!("{}: {}", class.range(), names.join(", ")));
     let parts: Vec<String> = parts.collect();
     (!parts.is_empty()).then(|| format!("of limit: {}", parts.join("; ")))
+}
+
+/// One line for each peak of a data sheet that some row has a share of.
+pub fn data_sheets(rows: &[Row]) -> Vec<String> {
+    let peaks = rows.iter().filter(|row| row.data_sheet_share().is_some()).filter_map(|row| row.stated_peak);
+    let lines: BTreeSet<String> =
+        peaks.map(|it| format!("of data sheet: that of `{}` states {}", it.gpu, stated(&it))).collect();
+    lines.into_iter().collect()
+}
+
+/// `756,000 × 10⁹ bf16 operations/s`.
+pub fn stated(peak: &StatedPeak) -> String {
+    match peak.dtype {
+        None => format!("{}/s of memory", Unit::Bytes.show(peak.per_second)),
+        Some(dtype) => format!("{} × 10⁹ {dtype} operations/s", three_digits(peak.per_second / 1e9)),
+    }
 }
 
 /// A sentence on a limit that changed during the run.

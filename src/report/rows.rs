@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::resources::Resources;
 use super::wall_time::WallTime;
 use crate::analysis::metric::limits::Key;
-use crate::analysis::metric::share::Absent;
+use crate::analysis::metric::share::{Absent, StatedPeak};
 use crate::analysis::metric::{METRICS, Metric, MetricId, Shown};
 use crate::machine::Device;
 use crate::record::{FailureKind, Stage, TextScores, WarmUp};
@@ -28,6 +28,8 @@ pub struct Row {
     pub summaries: Vec<MetricSummary>,
     /// The machine's limit for the headline, or the reason why there is none. `Ok(None)` if neither is known.
     pub limit: Result<Option<Key>, Absent>,
+    /// The peak that a data sheet states for the headline, and the name of its GPU, if they are known.
+    pub stated_peak: Option<StatedPeak>,
     /// The label of the row's reference; the row's own label where the row is the reference.
     pub reference: Option<String>,
     /// One for each launch that had a warm-up.
@@ -193,8 +195,17 @@ impl Row {
 
     /// The headline metric's value as a share of the machine's limit for it.
     pub fn limit_share(&self) -> Option<f64> {
+        self.share(Shown::OfLimit)
+    }
+
+    /// The headline metric's value as a share of the peak in the data sheet of the GPU.
+    pub fn data_sheet_share(&self) -> Option<f64> {
+        self.share(Shown::OfDataSheet)
+    }
+
+    fn share(&self, of: fn(MetricId) -> Shown) -> Option<f64> {
         let headline = self.case.headline?.id;
-        let metric = METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))?;
+        let metric = METRICS.iter().find(|metric| metric.shown == of(headline))?;
         self.summary(metric.id).map(|it| it.estimate)
     }
 

@@ -12,7 +12,7 @@ use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::Key;
-use crate::analysis::metric::share::{self, Absent};
+use crate::analysis::metric::share::{self, Absent, StatedPeak};
 use crate::analysis::metric::{self, METRICS, MetricId, Observation};
 use crate::analysis::values::Values;
 use crate::plan::scenario::Kind;
@@ -67,6 +67,7 @@ impl<'a> RunData<'a> {
             samples: launches.iter().map(|requests| requests.measured.len()).sum(),
             summaries,
             limit: self.limit(case),
+            stated_peak: self.stated_peak(case),
             reference: reference.map(|reference| self.engine(reference).label),
             warm_ups: warm_ups.copied().collect(),
             wall_time: WallTime::of(self.plan, launches).filter(|_| planned.workload.kind != Kind::Score),
@@ -89,6 +90,17 @@ impl<'a> RunData<'a> {
         let key = self.values.observations(case).find_map(|it| limit(&it));
         let reason = || self.values.observations(case).find_map(|it| share::why_absent(&it));
         key.map_or_else(|| reason().filter(|_| caches_explain).map_or(Ok(None), Err), |key| Ok(Some(key)))
+    }
+
+    /// The peak that a data sheet states for the case's headline.
+    fn stated_peak(&self, case: usize) -> Option<StatedPeak> {
+        let stated: fn(&Observation) -> Option<StatedPeak> =
+            match metric::headline(self.plan, &self.plan.cases[case].workload)?.id {
+                MetricId::DECODE_RATE => share::stated_bandwidth,
+                MetricId::PREFILL_RATE => share::stated_operations,
+                _ => return None,
+            };
+        self.values.observations(case).find_map(|it| stated(&it))
     }
 
     pub fn engine(&self, configuration: usize) -> Engine {

@@ -280,6 +280,58 @@ fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
 }
 
 #[test]
+fn a_prefill_on_a_known_gpu_has_its_share_of_the_peak_in_the_data_sheet() {
+    let machine = StandIns::with_cublas();
+    let measure = |name: &str| -> (PathBuf, Value) {
+        let results = machine.scratch.join(&format!("results-{name}"));
+        let mut command = machine.scratch.orchestrate();
+        command.arg("-e").arg(fake_engine()).args([
+            "-s",
+            "prefill",
+            "--prompt-tokens",
+            "64",
+            "--blocks",
+            "1",
+        ]);
+        command.args(["--device", "cuda", "--dtype", "bf16", "--json", "-"]).arg("--results").arg(&results);
+        command.env("LD_LIBRARY_PATH", machine.driver()).env("STAND_IN_NAME", name);
+        let report = finish(command.current_dir(&machine.scratch.path)).exits_with(0).json();
+        let record = results.join(format!("{}.jsonl", report["record"].as_str().unwrap()));
+        (record, report)
+    };
+    let share = |report: &Value, metric: &str| {
+        let metrics = report["cases"][0]["metrics"].as_array().unwrap();
+        metrics.iter().find(|it| it["metric"] == metric).map(|it| it["estimate"].as_f64().unwrap())
+    };
+    let (record, report) = measure("NVIDIA H100 PCIe");
+    let (measured, stated) =
+        (share(&report, "compute_share").unwrap(), share(&report, "compute_data_sheet_share").unwrap());
+    // The stand-in multiplies two matrices of side 8192 in 2 ms, and the data sheet states 756.5 × 10¹² operations a second.
+    let probed = 2.0 * 8192_f64.powi(3) / 0.002;
+    assert!((measured / stated * probed / 756.5e12 - 1.0).abs() < 1e-6, "{measured} {stated}");
+    let show = |arguments: &[&str]| {
+        let mut command = machine.scratch.orchestrate();
+        finish(command.args(arguments).arg(&record)).exits_with(0).stdout
+    };
+    let full = show(&["report", "--full"]);
+    assert!(full.contains("of data"), "{full}");
+    let legend = "of data sheet: that of `H100 PCIe` states 757,000 × 10⁹ bf16 operations/s";
+    assert!(full.contains(legend), "{full}");
+    // The share of the measured limit has its class in every view.
+    assert!(full.contains("of limit: below 50 %: `fake-engine` prefill"), "{full}");
+    let screen = show(&["report"]);
+    assert!(screen.contains("of limit: below 50 %: `fake-engine`"), "{screen}");
+    assert_eq!(report["cases"][0]["limit_class"], "below_50");
+    assert!(show(&["report", "--format", "csv"]).contains(",compute_data_sheet_share,share,"));
+    let explained = show(&["explain", "fake-engine", "prefill"]);
+    assert!(explained.contains("share of the data sheet's peak: "), "{explained}");
+    // Of a part of this GPU, no data sheet is known.
+    let (_, report) = measure("NVIDIA H100 PCIe MIG 1g.10gb");
+    assert!(share(&report, "compute_share").is_some());
+    assert_eq!(share(&report, "compute_data_sheet_share"), None);
+}
+
+#[test]
 fn an_interrupt_ends_a_gpu_probe_that_does_not_answer() {
     let machine = StandIns::with_cublas();
     let results = machine.scratch.join("results");

@@ -3,6 +3,7 @@
  * process, the stand-in logs the resources that were not released. Variables:
  * - STAND_IN_LOG: the file of the log.
  * - STAND_IN_GPUS, STAND_IN_FREE_MIB: the number of GPUs, and their free memory.
+ * - STAND_IN_NAME: the name of each GPU.
  * - STAND_IN_MS: the times of the passes in milliseconds, in turn.
  * - STAND_IN_REFUSES: a function and the error that it returns, `name=code`.
  * - STAND_IN_CRASHES, STAND_IN_HANGS: the function that aborts the process, and the function that never returns. */
@@ -71,7 +72,9 @@ int cuDeviceGetCount(int *count) { BEGIN("cuDeviceGetCount"); *count = number("S
 int cuDeviceGet(int *device, int index) { BEGIN("cuDeviceGet"); *device = index; return 0; }
 int cuDeviceGetName(char *text, int length, int device) {
     BEGIN("cuDeviceGetName");
-    snprintf(text, length, "Pretence 900%d", device);
+    const char *name = getenv("STAND_IN_NAME");
+    if (name) snprintf(text, length, "%s", name);
+    else snprintf(text, length, "Pretence 900%d", device);
     return 0;
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::limits::{Key, Work};
 use super::observation::{Observation, Timed, positive_span};
 use crate::machine::cpu::{last_level_cache_bytes, min_uncached_bytes, min_uncached_bytes_for_cache};
+use crate::machine::gpu::DataSheet;
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::{Float, bits};
 use crate::plan::{Configuration, Sizes};
@@ -22,6 +23,16 @@ pub fn bandwidth(observed: &Observation) -> Vec<f64> {
 /// The share of the compute units' rate, from the start of a request to its first token.
 pub fn compute(observed: &Observation) -> Vec<f64> {
     compute_of(observed).filter(|share| share.is_finite()).into_iter().collect()
+}
+
+/// The share of the memory bandwidth that the GPU's data sheet states, from the first token to the last.
+pub fn bandwidth_of_data_sheet(observed: &Observation) -> Option<f64> {
+    Some(bytes_per_second(observed)? / stated_bandwidth(observed)?.per_second)
+}
+
+/// The share of the compute units' rate that the GPU's data sheet states, from the start of a request to its first token.
+pub fn compute_of_data_sheet(observed: &Observation) -> Option<f64> {
+    Some(operations_per_second(observed)? / stated_operations(observed)?.per_second)
 }
 
 /// The operations of a decode as a share of the compute units' rate, from the first token to the last. Memory usually limits a
@@ -168,7 +179,50 @@ pub fn operations(observed: &Observation) -> Option<f64> {
     Some(operations_of(&Inputs::of(observed)?, observed))
 }
 
+/// A peak rate of a GPU in its data sheet, in bytes or operations per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StatedPeak {
+    pub gpu: &'static str,
+    /// The dtype of the operations; `None` for bytes of memory.
+    pub dtype: Option<&'static str>,
+    pub per_second: f64,
+}
+
+/// The stated bandwidth of the GPU that computed a request.
+pub fn stated_bandwidth(observed: &Observation) -> Option<StatedPeak> {
+    let sheet = data_sheet(&Inputs::of(observed)?)?;
+    Some(StatedPeak { gpu: sheet.name, dtype: None, per_second: sheet.bytes })
+}
+
+/// The stated rate of the GPU that computed a request, in the compute dtype that the engine reports.
+pub fn stated_operations(observed: &Observation) -> Option<StatedPeak> {
+    let inputs = Inputs::of(observed)?;
+    let (sheet, reported) = (data_sheet(&inputs)?, inputs.facts.compute_dtype.as_deref()?);
+    let (dtype, per_second) = match Float::named(reported) {
+        Some(Float::Bf16) => ("bf16", sheet.bf16?),
+        Some(Float::F16) => ("f16", sheet.f16),
+        Some(Float::Tf32) => ("tf32", sheet.tf32?),
+        Some(Float::F32) => ("f32", sheet.f32),
+        None if reported.eq_ignore_ascii_case("int8") => ("int8", sheet.int8),
+        Some(Float::F64) | None => return None,
+    };
+    Some(StatedPeak { gpu: sheet.name, dtype: Some(dtype), per_second })
+}
+
+/// No data sheet of a CPU states these peaks: its clock depends on the instructions, and its memory on the machine.
+fn data_sheet(inputs: &Inputs) -> Option<&'static DataSheet> {
+    match &inputs.processor {
+        Processor::Cpu { .. } => None,
+        Processor::Gpu(gpu) => DataSheet::of(&gpu.name),
+    }
+}
+
 fn bandwidth_of(observed: &Observation) -> Option<f64> {
+    Some(bytes_per_second(observed)? / Inputs::of(observed)?.processor.read_rate()?)
+}
+
+/// The bytes that a decode must read, for each second between its first token and its last.
+fn bytes_per_second(observed: &Observation) -> Option<f64> {
     // A step that checks drafts reads the weights once for several tokens.
     let inputs = Inputs::of(observed).filter(|_| !observed.may_draft)?;
     let bytes = bytes_of(&inputs, observed)?;
@@ -178,7 +232,7 @@ fn bandwidth_of(observed: &Observation) -> Option<f64> {
     let (first_ns, last_ns) = observed.first_and_last_ns()?;
     let seconds = positive_span(last_ns, first_ns)? / 1e9;
     let total = bytes.steps * bytes.weights_per_step + bytes.cached;
-    (bytes.steps > 0.0).then_some(total / seconds / inputs.processor.read_rate()?)
+    (bytes.steps > 0.0).then_some(total / seconds)
 }
 
 fn bytes_of(inputs: &Inputs, observed: &Observation) -> Option<DecodeBytes> {
@@ -194,11 +248,17 @@ fn bytes_of(inputs: &Inputs, observed: &Observation) -> Option<DecodeBytes> {
 }
 
 fn compute_of(observed: &Observation) -> Option<f64> {
+    let inputs = Inputs::of(observed)?;
+    Some(operations_per_second(observed)? / inputs.processor.unit(inputs.facts)?.per_second()?)
+}
+
+/// The operations that a prefill must do, for each second until its first token.
+fn operations_per_second(observed: &Observation) -> Option<f64> {
     let inputs = Inputs::of(observed).filter(|_| observed.kind.is_warm())?;
     let operations = operations_of(&inputs, observed);
     let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max()?;
     let seconds = positive_span(first_ns, observed.sample.iteration.start_ns)? / 1e9;
-    (operations > 0.0).then_some(operations / seconds / inputs.processor.unit(inputs.facts)?.per_second()?)
+    (operations > 0.0).then_some(operations / seconds)
 }
 
 fn operations_of(inputs: &Inputs, observed: &Observation) -> f64 {

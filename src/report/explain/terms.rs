@@ -46,7 +46,7 @@ fn columns(report: Option<&Report>) -> Part {
             }
             None => SCENARIOS.iter().any(|scenario| scenario.headline == metric.id),
         },
-        Shown::OfLimit(_) | Shown::Beside(_) => true,
+        Shown::OfLimit(_) | Shown::OfDataSheet(_) | Shown::Beside(_) => true,
     };
     let is_measured = |metric: &&Metric| {
         report.is_none_or(|report| report.rows.iter().any(|row| row.summary(metric.id).is_some()))

@@ -38,6 +38,7 @@ pub fn row_parts(context: &Context, configuration: usize, workload: &str) -> Vec
     if row.failure.is_none() {
         parts.push(measurement(context, row));
         parts.extend(limit(context, row));
+        parts.extend(data_sheet(row));
         parts.extend(memory(row));
     }
     if context.configuration(label).is_some() {
@@ -456,6 +457,18 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
         );
     }
     part.sentences.extend(limits::changed(limit));
+    Some(part)
+}
+
+/// The share of the peak that the data sheet of the GPU states.
+fn data_sheet(row: &Row) -> Option<Part> {
+    let (share, peak) = (row.data_sheet_share()?, row.stated_peak?);
+    let mut part = Part::titled(format!("share of the data sheet's peak: {} %", three_digits(100.0 * share)));
+    part.say(format!(
+        "The data sheet of `{}` states {}, at the highest clock and without sparsity.",
+        peak.gpu,
+        limits::stated(&peak)
+    ));
     Some(part)
 }
 
