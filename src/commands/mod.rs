@@ -73,7 +73,7 @@ commands! { matches:
     #[command(subcommand)]
     Model(command: model::ModelCommand) => model::model(&command),
     /// Print the JSON lines of a scenario, to pipe into any engine by hand
-    Request(arguments: request::RequestArgs) => request::request(&arguments),
+    Request(arguments: Box<request::RequestArgs>) => request::request(&arguments),
     /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),
     /// Make a report of the latest run record, or of another one; `--list` lists the records

@@ -108,7 +108,7 @@ pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layou
     let items: Vec<Item> = items.collect();
     if pairs && !items.is_empty() {
         let heading = "return of each configuration over a dearer one, for a million tokens:";
-        sections.push(Section::List(List { heading: Some(heading.into()), items }));
+        sections.push(Section::List(List { heading: Some(heading.into()), items, is_close: false }));
     }
     sections
 }

@@ -241,7 +241,10 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
     // `load` does not use the option, so it fits.
     let message = "error: --depth 9999 exceeds the context of `embedded`, 2,048 tokens\n";
     let expected = format!("{message}hint: --depth 1023\n");
-    assert_refused(&scratch, &["-e", "narrow", "--depth", "128,9999"], &expected);
+    assert_refused(&scratch, &["-e", "narrow", "--depth", "9999,12000"], &expected);
+    // The end of a sweep is a row with the reason.
+    let sweep = run(&scratch, &["-e", "narrow", "--depth", "128,9999", "--dry-run"]).exits_with(0);
+    sweep.assert_stdout(&["decode depth 9999"]);
     let all = run(&scratch, &["-e", "narrow", "--new-tokens", "2040"]).exits_with(2);
     all.assert_stderr(&["`load`: 16 prompt tokens", "`prefill`: 1,024 prompt tokens", "--new-tokens 1024"]);
 }
