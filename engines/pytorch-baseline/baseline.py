@@ -9,6 +9,7 @@ import platform
 import torch
 from safetensors import SafetensorError, safe_open
 
+from batch import Batch, Cache
 from engine_kit import Failed, Model, Sampler, check_logit
 from gpt2 import GPT2
 from model import Decoder, Gemma, Phi3, Qwen3
@@ -31,7 +32,7 @@ DEFAULT_THREADS = torch.get_num_threads()
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
-def load(request, folder, phases):
+def load(request, folder, keeps_cache, phases):
     device = find_device(request.device)
     torch.set_num_threads(request.threads or DEFAULT_THREADS)
     with phases.time("weights"):
@@ -41,26 +42,33 @@ def load(request, folder, phases):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     context_tokens = request.context_tokens or folder.context_tokens
-    return Baseline(folder, decoder, device, request.dtype, context_tokens)
+    return Baseline(folder, decoder, device, request.dtype, context_tokens, keeps_cache)
 
 
 class Baseline(FolderTokenizerMixin, Model):
-    def __init__(self, folder, decoder, device, dtype, context_tokens):
-        self._folder, self._decoder = folder, decoder
+    def __init__(self, folder, decoder, device, dtype, context_tokens, keeps_cache):
+        self._folder, self._decoder, self._keeps_cache = folder, decoder, keeps_cache
         self._device, self._dtype, self._context_tokens = device, dtype, context_tokens
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
 
     @torch.no_grad()
     def generate(self, job, tokens):
-        (prompt,) = job.prompts
-        ids, sampler, done = list(prompt), Sampler(job.sampling), False
-        while not done:
-            logits = self._logits(ids)[-1]
+        sequences, sampler = [list(prompt) for prompt in job.prompts], Sampler(job.sampling)
+        cache = Cache() if self._keeps_cache and job.use_cache else None
+        while not tokens.all_done():
+            batch = Batch(sequences, job.padding, self._device, cache)
+            logits = self._decoder(batch)[batch.last]  # [sequences, vocabulary]
             check_logit(float(logits.max()), self._folder.name)
-            # Among equal logits `argmax` takes the lowest id.
-            id = int(logits.argmax()) if job.sampling is None else sampler.pick(logits.tolist())
-            done = tokens.push(0, id)
-            ids.append(id)
+            if job.sampling is None:
+                # Among equal logits `argmax` takes the lowest id.
+                ids = logits.argmax(dim=-1).tolist()
+            else:
+                ids = [sampler.pick(row, number) for number, row in enumerate(logits.tolist())]
+            for number, id in enumerate(ids):
+                # The batch keeps its shape: a sequence that is done is still computed, and its tokens are ignored.
+                if not tokens.is_done(number):
+                    tokens.push(number, id)
+                sequences[number].append(id)
 
     @torch.no_grad()
     def score(self, ids):
@@ -78,7 +86,7 @@ class Baseline(FolderTokenizerMixin, Model):
         return values[0], most_likely.tolist(), values[1]
 
     def _logits(self, ids):
-        return self._decoder(torch.tensor(ids, device=self._device))  # [tokens, vocabulary]
+        return self._decoder(Batch([ids], "left", self._device))[0]  # [tokens, vocabulary]
 
     def facts(self):
         facts = {
@@ -88,7 +96,7 @@ class Baseline(FolderTokenizerMixin, Model):
             "threads": torch.get_num_threads(),
             "architecture": self._folder.architecture,
             "context_tokens": self._context_tokens,
-            "use_cache": False,
+            "use_cache": self._keeps_cache,
             "prefix_cache": False,
             "weights_bytes": DTYPES[self._dtype].itemsize * self._parameters,
             "parameters": self._parameters,
@@ -98,6 +106,8 @@ class Baseline(FolderTokenizerMixin, Model):
             "eos_ids": self._folder.eos_ids,
             "libraries": library_versions(),
         }
+        if self._keeps_cache:
+            facts["kv_dtype"] = self._dtype
         if self._folder.bos_id is not None:
             facts["bos_id"] = self._folder.bos_id
         if self._device.type == "cuda":

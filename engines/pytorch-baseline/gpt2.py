@@ -7,7 +7,7 @@ from model import Embedding, Linear, attend, compute_logits, split_heads, wait_f
 
 
 class GPT2(nn.Module):
-    """Computes logits from token ids. Parameters have the names of the checkpoints."""
+    """Computes the logits of a batch. Parameters have the names of the checkpoints."""
 
     # The first checkpoints omit this prefix in every tensor name.
     prefix = "transformer."
@@ -24,14 +24,13 @@ class GPT2(nn.Module):
         )
         self.lm_head = None if shape.tied_embeddings else Linear(shape.hidden_size, shape.vocabulary_size, bias=False)
 
-    def forward(self, ids):
-        positions = torch.arange(ids.shape[0], device=ids.device)
-        x = self.transformer["wte"](ids) + self.transformer["wpe"](positions)  # [tokens, hidden]
+    def forward(self, batch):
+        x = self.transformer["wte"](batch.ids) + self.transformer["wpe"](batch.positions)  # [rows, columns, hidden]
         for layer in self.transformer["h"]:
-            x = layer(x)
+            x = layer(x, batch)
             wait_for_device(x)
         x = self.transformer["ln_f"](x)
-        return compute_logits(x, self.lm_head or self.transformer["wte"])  # [tokens, vocabulary]
+        return compute_logits(x, self.lm_head or self.transformer["wte"])  # [rows, columns, vocabulary]
 
 
 class Layer(nn.Module):
@@ -42,8 +41,8 @@ class Layer(nn.Module):
         self.ln_2 = LayerNorm(shape.hidden_size, shape.norm_epsilon)
         self.mlp = MLP(shape)
 
-    def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
+    def forward(self, x, batch):
+        x = x + self.attn(self.ln_1(x), batch)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -68,9 +67,9 @@ class Attention(nn.Module):
         self.c_attn = Conv1D(shape.hidden_size, 3 * shape.hidden_size)
         self.c_proj = Conv1D(shape.hidden_size, shape.hidden_size)
 
-    def forward(self, x):
+    def forward(self, x, batch):
         q, k, v = (split_heads(part, self.head_dim) for part in self.c_attn(x).chunk(3, dim=-1))
-        return self.c_proj(attend(q, k, v))
+        return self.c_proj(attend(self, q, k, v, batch))
 
 
 class MLP(nn.Module):

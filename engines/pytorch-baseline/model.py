@@ -1,8 +1,8 @@
 """The decoder of Llama, Mistral and Qwen2 in eager PyTorch, written as in a textbook. Subclasses add the differences of
 Qwen3, Phi-3 and Gemma.
 
-The decoder is deliberately slow: no KV cache, no fused kernel, no compiler, logits of every position, a device
-synchronisation after every layer. README.md lists everything that makes it slow.
+The decoder is deliberately slow: no KV cache unless a load asks for it, no fused kernel, no compiler, logits of every
+position, a device synchronisation after every layer. README.md lists everything that makes it slow.
 """
 
 import math
@@ -12,7 +12,7 @@ from torch import nn
 
 
 class Decoder(nn.Module):
-    """Computes logits from token ids. Parameters have the names of the checkpoints, so that weights need no renaming."""
+    """Computes the logits of a batch. Parameters have the names of the checkpoints, so that weights need no renaming."""
 
     # Some checkpoints without the output matrix omit this prefix in every tensor name.
     prefix = "model."
@@ -37,13 +37,13 @@ class Decoder(nn.Module):
     def embed(self, ids):
         return self.model["embed_tokens"](ids)
 
-    def forward(self, ids):
-        x = self.embed(ids)  # [tokens, hidden]
+    def forward(self, batch):
+        x = self.embed(batch.ids)  # [rows, columns, hidden]
         for layer in self.model["layers"]:
-            x = layer(x, self.frequencies)
+            x = layer(x, batch, self.frequencies)
             wait_for_device(x)
         x = self.model["norm"](x)
-        return compute_logits(x, self.lm_head or self.model["embed_tokens"])  # [tokens, vocabulary]
+        return compute_logits(x, self.lm_head or self.model["embed_tokens"])  # [rows, columns, vocabulary]
 
 
 class Layer(nn.Module):
@@ -54,8 +54,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm = norm(shape.hidden_size, shape.norm_epsilon)
         self.mlp = mlp(shape)
 
-    def forward(self, x, frequencies):
-        x = x + self.self_attn(self.input_layernorm(x), frequencies)
+    def forward(self, x, batch, frequencies):
+        x = x + self.self_attn(self.input_layernorm(x), batch, frequencies)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -85,12 +85,12 @@ class Attention(nn.Module):
         self.v_proj = Linear(shape.hidden_size, kv_size, bias=shape.qkv_bias)
         self.o_proj = Linear(q_size, shape.hidden_size, bias=shape.output_bias)
 
-    def forward(self, x, frequencies):
-        q = split_heads(self.q_proj(x), self.head_dim)  # [heads, tokens, head_dim]
-        k = split_heads(self.k_proj(x), self.head_dim)  # [kv_heads, tokens, head_dim]
+    def forward(self, x, batch, frequencies):
+        q = split_heads(self.q_proj(x), self.head_dim)  # [rows, heads, columns, head_dim]
+        k = split_heads(self.k_proj(x), self.head_dim)  # [rows, kv_heads, columns, head_dim]
         v = split_heads(self.v_proj(x), self.head_dim)
-        q, k = rotate(q, frequencies), rotate(k, frequencies)
-        return self.o_proj(attend(q, k, v, self.window))
+        q, k = rotate(q, batch.positions, frequencies), rotate(k, batch.positions, frequencies)
+        return self.o_proj(attend(self, q, k, v, batch, self.window))
 
 
 class MLP(nn.Module):
@@ -104,32 +104,30 @@ class MLP(nn.Module):
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-def attend(q, k, v, window=None):
-    """Grouped-query attention over the whole sequence: scores, mask, softmax and sum as separate steps."""
-    heads, tokens, head_dim = q.shape
-    k = k.repeat_interleave(heads // k.shape[0], dim=0)  # [heads, tokens, head_dim]
-    v = v.repeat_interleave(heads // v.shape[0], dim=0)
-    scores = torch.matmul(q, k.transpose(1, 2)) / math.sqrt(head_dim)  # [heads, tokens, tokens]
-    all_pairs = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device)
-    masked = all_pairs.triu(diagonal=1)  # Later tokens.
-    if window is not None:
-        masked |= all_pairs.tril(diagonal=-window)  # Tokens before the window. A window includes the token itself.
+def attend(layer, q, k, v, batch, window=None):
+    """Grouped-query attention of a layer: scores, mask, softmax and sum as separate steps."""
+    k, v = batch.all_keys(layer, k, v)
+    rows, heads, columns, head_dim = q.shape
+    k = k.repeat_interleave(heads // k.shape[1], dim=1)  # [rows, heads, keys, head_dim]
+    v = v.repeat_interleave(heads // v.shape[1], dim=1)
+    scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(head_dim)  # [rows, heads, columns, keys]
+    masked = ~batch.visible_keys(window)[:, None]  # [rows, 1, columns, keys]
     scores = scores.masked_fill(masked, float("-inf"))
     probabilities = torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
-    output = torch.matmul(probabilities, v)  # [heads, tokens, head_dim]
-    return output.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]
+    output = torch.matmul(probabilities, v)  # [rows, heads, columns, head_dim]
+    return output.transpose(1, 2).reshape(rows, columns, -1)  # [rows, columns, heads * head_dim]
 
 
 def split_heads(x, head_dim):
-    """Reshapes [tokens, heads * head_dim] to [heads, tokens, head_dim]."""
-    return x.view(x.shape[0], -1, head_dim).transpose(0, 1)
+    """Reshapes [rows, columns, heads * head_dim] to [rows, heads, columns, head_dim]."""
+    rows, columns, _ = x.shape
+    return x.view(rows, columns, -1, head_dim).transpose(1, 2)
 
 
-def rotate(x, frequencies):
-    """Applies rotary positions to `x`: [heads, tokens, head_dim]. As in the checkpoints, dimension i forms a pair with
-    dimension i + head_dim / 2."""
-    positions = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
-    angles = torch.outer(positions, frequencies)  # [tokens, head_dim / 2]
+def rotate(x, positions, frequencies):
+    """Applies rotary positions, [rows, columns], to `x`, [rows, heads, columns, head_dim]. As in the checkpoints, dimension i
+    forms a pair with dimension i + head_dim / 2."""
+    angles = positions[:, None, :, None] * frequencies  # [rows, 1, columns, head_dim / 2]
     cos, sin = (torch.cat([part] * 2, dim=-1).to(x.dtype) for part in (angles.cos(), angles.sin()))
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-second, first], dim=-1) * sin
@@ -188,12 +186,12 @@ class NormedAttention(Attention):
         self.q_norm = RMSNorm(shape.head_dim, shape.norm_epsilon)
         self.k_norm = RMSNorm(shape.head_dim, shape.norm_epsilon)
 
-    def forward(self, x, frequencies):
-        q = self.q_norm(split_heads(self.q_proj(x), self.head_dim))  # [heads, tokens, head_dim]
-        k = self.k_norm(split_heads(self.k_proj(x), self.head_dim))  # [kv_heads, tokens, head_dim]
+    def forward(self, x, batch, frequencies):
+        q = self.q_norm(split_heads(self.q_proj(x), self.head_dim))  # [rows, heads, columns, head_dim]
+        k = self.k_norm(split_heads(self.k_proj(x), self.head_dim))  # [rows, kv_heads, columns, head_dim]
         v = split_heads(self.v_proj(x), self.head_dim)
-        q, k = rotate(q, frequencies), rotate(k, frequencies)
-        return self.o_proj(attend(q, k, v, self.window))
+        q, k = rotate(q, batch.positions, frequencies), rotate(k, batch.positions, frequencies)
+        return self.o_proj(attend(self, q, k, v, batch, self.window))
 
 
 class Phi3(Decoder):
@@ -212,11 +210,11 @@ class JoinedAttention(nn.Module):
         self.qkv_proj = Linear(shape.hidden_size, sum(self.qkv_sizes), bias=False)
         self.o_proj = Linear(q_size, shape.hidden_size, bias=False)
 
-    def forward(self, x, frequencies):
+    def forward(self, x, batch, frequencies):
         joined = self.qkv_proj(x).split(self.qkv_sizes, dim=-1)
-        q, k, v = (split_heads(part, self.head_dim) for part in joined)  # [heads or kv_heads, tokens, head_dim]
-        q, k = rotate(q, frequencies), rotate(k, frequencies)
-        return self.o_proj(attend(q, k, v, self.window))
+        q, k, v = (split_heads(part, self.head_dim) for part in joined)  # [rows, heads or kv_heads, columns, head_dim]
+        q, k = rotate(q, batch.positions, frequencies), rotate(k, batch.positions, frequencies)
+        return self.o_proj(attend(self, q, k, v, batch, self.window))
 
 
 class JoinedMLP(nn.Module):

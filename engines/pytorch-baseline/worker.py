@@ -1,6 +1,6 @@
 """The engine `pytorch-baseline`: hello, the reading of the model folder, and the load.
 
-The model runs in eager PyTorch: one request at a time, the whole sequence again for every token.
+The model runs in eager PyTorch: one request at a time, and by default the whole sequence again for every token.
 """
 
 import importlib.metadata
@@ -8,12 +8,14 @@ import sys
 
 import engine_kit
 import model_folder
-from engine_kit import Failed
+from engine_kit import Failed, read_flag
 from model_folder import FORMATS, INDEX, SINGLE_FILE
 from shape import ARCHITECTURES, read_shape
 
 
 class PyTorchBaseline(engine_kit.Engine):
+    options = ("kv_cache",)
+
     def hello(self):
         try:
             version = importlib.metadata.version("torch")
@@ -30,6 +32,9 @@ class PyTorchBaseline(engine_kit.Engine):
                 "dtypes": ["f32", "bf16", "f16"],
                 "formats": FORMATS,
                 "architectures": ARCHITECTURES,
+                "batch": 64,
+                "use_cache_toggle": True,
+                "padding_sides": ["left", "right", "packed"],
                 "ignore_eos": "exact",
                 "sampling": True,
                 "score": True,
@@ -38,13 +43,14 @@ class PyTorchBaseline(engine_kit.Engine):
 
     def load(self, request, phases):
         with phases.time("headers"):
+            keeps_cache = read_flag(request.options, "kv_cache", False)
             folder = open_folder(request.model)
             check_context(request, folder)
             if folder.shape.tied_embeddings:
                 model_folder.refuse_second_output_matrix(folder)
         with phases.time("import"):
             import baseline
-        return baseline.load(request, folder, phases)
+        return baseline.load(request, folder, keeps_cache, phases)
 
 
 def open_folder(path):

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("baseline.py", include_str!("../baseline.py")),
+            ("batch.py", include_str!("../batch.py")),
             ("model.py", include_str!("../model.py")),
             ("gpt2.py", include_str!("../gpt2.py")),
             ("shape.py", include_str!("../shape.py")),

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from engine_kit import Job, Phases, Tokens
+from seeded import seeded_weights
 from worker import PyTorchBaseline
 
 CONFIG = {
@@ -65,6 +66,11 @@ def random_weights(config, dtype=torch.float32, seed=1):
     return {name: (torch.randn(shape) * 0.3 + (len(shape) == 1)).to(dtype) for name, shape in shapes.items()}
 
 
+def make_weights(case):
+    """The weights of a case of `golden.json`."""
+    return {name: torch.from_numpy(array) for name, array in seeded_weights(case["config"], case["tensors"]).items()}
+
+
 def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
     """Writes a model folder, which the end of the test deletes. `changes` are config fields."""
     folder = tempfile.TemporaryDirectory()
@@ -95,10 +101,16 @@ def load(path, **fields):
 
 def generate(model, prompt, max_new_tokens, **job):
     """Returns the new ids of one request."""
-    job = Job([prompt], max_new_tokens, **job)
+    (ids,) = generate_batch(model, [prompt], max_new_tokens, **job)
+    return ids
+
+
+def generate_batch(model, prompts, max_new_tokens, **job):
+    """Returns the new ids of each sequence of one request."""
+    job = Job(prompts, max_new_tokens, **job)
     tokens = Tokens(job, model.facts()["eos_ids"], zero_ns=0, start_ns=0)
     model.generate(job, tokens)
-    return tokens.ids(0)
+    return [tokens.ids(sequence) for sequence in range(len(prompts))]
 
 
 def logits_in_numpy(config, weights, ids):

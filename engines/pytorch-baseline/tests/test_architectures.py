@@ -4,8 +4,8 @@ import json
 import unittest
 from pathlib import Path
 
-from seeded import seeded_ids, seeded_weights
-from support import load, write_folder
+from seeded import seeded_ids
+from support import load, make_weights, write_folder
 
 import numpy
 import torch
@@ -14,10 +14,6 @@ from engine_kit import Failed
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
 CASES = GOLDEN["cases"]
-
-
-def make_weights(case):
-    return {name: torch.from_numpy(array) for name, array in seeded_weights(case["config"], case["tensors"]).items()}
 
 
 class Architectures(unittest.TestCase):
