@@ -2,8 +2,8 @@
 //!
 //! An entry lists the config features that candle computes, and builds the model; `model_files` lists the tensors.
 
-use candle_core::Tensor;
 use candle_core::quantized::gguf_file::Value as MetadataValue;
+use candle_core::{Device, Tensor};
 use candle_nn::Activation;
 use candle_transformers::models::{gemma, llama, mistral, phi3, qwen2, qwen3};
 use candle_transformers::models::{quantized_llama, quantized_phi3, quantized_qwen2, quantized_qwen3};
@@ -99,7 +99,6 @@ decoders! {
     qwen3::ModelForCausalLM, keeps_masks: false;
     quantized_llama::ModelWeights, keeps_masks: true;
     quantized_qwen2::ModelWeights, keeps_masks: true;
-    quantized_qwen3::ModelWeights, keeps_masks: false;
 }
 
 fn llama(fields: &Fields) -> Result<safetensors::Loader, Failed> {
@@ -242,6 +241,21 @@ fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Loader, Failed> {
             Ok(Box::new(quantized_qwen3::ModelWeights::from_gguf(content, &mut reader, device)?))
         },
     })
+}
+
+impl Decoder for quantized_qwen3::ModelWeights {
+    fn forward(&mut self, input: &Tensor, position: usize) -> candle_core::Result<Tensor> {
+        Self::forward(self, input, position)
+    }
+
+    fn reset(&mut self) {
+        self.clear_kv_cache();
+    }
+
+    /// On a CPU, candle's caches and its attention without a mask tensor are for one sequence.
+    fn computes_batches(&self, device: &Device) -> bool {
+        !device.is_cpu()
+    }
 }
 
 /// Mistral: llama with an independent head size, and a sliding window in its first release. GGUF calls it llama.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use candle_core::{Device, DeviceLocation};
 use engine_kit::{Engine, Options, Phases};
 use model_files::{Format, ModelFolder};
-use protocol::{Capabilities, Facts, Failed, HelloFacts, Load};
+use protocol::{Capabilities, Facts, Failed, HelloFacts, Load, Padding};
 
 use crate::architectures::{ARCHITECTURES, Architecture};
 use crate::failure::{compute_failure, unsupported};
@@ -17,6 +17,9 @@ use crate::{device, gguf, safetensors};
 pub const CANDLE_VERSION: &str = "0.11.1";
 /// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares it with Cargo.lock.
 pub const GEMM_VERSION: &str = "0.19.0";
+
+/// The most sequences of a batch. candle has no limit but the memory.
+const LARGEST_BATCH: u32 = 64;
 
 pub struct CandleEngine;
 
@@ -84,7 +87,9 @@ pub fn hello() -> HelloFacts {
         options: Some(names(&["own_pool"])),
         formats: names(&["safetensors", "gguf"]),
         architectures: names(&ARCHITECTURES.map(|architecture| architecture.name)),
+        batch: LARGEST_BATCH,
         use_cache_toggle: true,
+        padding_sides: vec![Padding::Right],
         sampling: true,
         score: true,
         ..hello.capabilities

@@ -1,5 +1,6 @@
 //! Tests the engine on small models with random weights, in a folder of safetensors or a GGUF file, and on the embedded model.
 
+mod batches;
 mod loading;
 mod refusals;
 mod running;
@@ -48,9 +49,14 @@ fn job(prompt: &[u32], max_new_tokens: u32) -> Job {
 }
 
 fn run(model: &mut LoadedModel, job: &Job) -> Vec<u32> {
-    let mut tokens = Tokens::collecting(&job.prompts, job.max_new_tokens, &[]);
+    run_batch(model, job, &[]).remove(0)
+}
+
+/// The new ids of each sequence, which end after one of `eos_ids`.
+fn run_batch(model: &mut LoadedModel, job: &Job, eos_ids: &[u32]) -> Vec<Vec<u32>> {
+    let mut tokens = Tokens::collecting(&job.prompts, job.max_new_tokens, eos_ids);
     model.generate(job, &mut tokens).unwrap();
-    tokens.ids(0).to_vec()
+    (0..job.prompts.len()).map(|index| tokens.ids(index).to_vec()).collect()
 }
 
 fn greedy(model: &mut LoadedModel, prompt: &[u32], max_new_tokens: u32) -> Vec<u32> {
@@ -63,7 +69,7 @@ fn sampled(model: &mut LoadedModel, sampling: Sampling) -> Vec<u32> {
 
 /// The logits after a prompt that is fed in one call.
 fn logits(model: &mut LoadedModel, prompt: &[u32]) -> Vec<f32> {
-    model.network.start(true).feed(prompt).unwrap().to_vec1().unwrap()
+    model.network.start(true).feed(&[prompt]).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
 /// The largest difference, relative to the expected logit of the largest magnitude.

@@ -14,13 +14,13 @@ use crate::model::LoadedModel;
 
 const PROMPT: [u32; 5] = [0, 17, 3, 42, 8];
 
-fn load_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
+pub fn load_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     load(&tiny.write_gguf(folder.path(), dtype))
 }
 
 /// Every tiny model, with a name for messages.
-fn all_models(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
+pub fn all_models(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
     let with_context = move |tiny| Tiny { context, ..tiny };
     let name = |tiny: Tiny, format| format!("{} from {format}", tiny.architecture);
     let folders = ALL.map(with_context).into_iter();
@@ -87,8 +87,8 @@ fn a_long_prompt_gives_the_same_logits_in_one_call_and_id_by_id() {
     let ids: Vec<u32> = (0..400_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for (name, mut model) in all_models(512) {
         let in_one_call = logits(&mut model, &ids);
-        let mut sequence = model.network.start(true);
-        let feed = |id: &u32| sequence.feed(&[*id]).unwrap();
+        let mut batch = model.network.start(true);
+        let feed = |id: &u32| batch.feed(&[&[*id]]).unwrap().flatten_all().unwrap();
         let all_logits: Vec<_> = ids.iter().map(feed).collect();
         let id_by_id = all_logits.last().unwrap().to_vec1().unwrap();
         let difference = relative_difference(&id_by_id, &in_one_call);
