@@ -101,6 +101,20 @@ impl Engine {
         self.request_load(Load { model, options, ..Load::default() })
     }
 
+    /// Loads a model in f32, with the options of the engine's preset in f32 if it has one: without them, the engine may keep
+    /// keys and values in a narrower dtype.
+    pub fn load_in_f32(&mut self, model: &Path) -> Result<LoadOutcome, Failed> {
+        let manifest = manifest(&self.name);
+        let presets = manifest["presets"].as_table().unwrap();
+        let in_f32 =
+            presets.values().find(|preset| preset.get("dtype").is_some_and(|it| it.as_str() == Some("f32")));
+        let options = in_f32.and_then(|preset| preset.get("options"));
+        let options = options.map_or_else(Default::default, |it| serde_json::to_value(it).unwrap());
+        let options = options.as_object().cloned().unwrap_or_default();
+        let model = model.to_string_lossy().into_owned();
+        self.request_load(Load { model, dtype: Some("f32".into()), options, ..Load::default() })
+    }
+
     fn request_load(&mut self, load: Load) -> Result<LoadOutcome, Failed> {
         self.send(&Request::Load(Load { threads: Some(1), ..load }));
         let mut notes = Vec::new();
