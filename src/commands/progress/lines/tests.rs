@@ -145,9 +145,9 @@ fn the_live_line_has_the_current_step_the_share_done_and_the_time_left() {
     (state.complete_blocks, state.planned_blocks) = (1, 3);
     assert_eq!(
         state.bar_text(seconds(60, 10), WIDTH),
-        "━━━━──────  46 %  70 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
+        "━━━━──────  46 %  1 min 10 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
     );
-    assert_eq!(state.done_text(seconds(60, 10)), " (46 % done, about 70 s left)");
+    assert_eq!(state.done_text(seconds(60, 10)), " (46 % done, about 1 min 10 s left)");
 }
 
 #[test]
