@@ -209,7 +209,9 @@ fn an_engine_that_halves_its_token_times_is_named_whether_its_end_time_is_true_o
 #[test]
 fn an_engine_that_stamps_all_tokens_at_the_end_is_named() {
     let late = format!("{SLOWLY} --fault bunched_times");
-    let trial = Trial::run(&[("late", &late), ("true", SLOWLY)], DECODE);
+    // Few requests are not enough evidence.
+    let options = [DECODE, &["--blocks", "3"]].concat();
+    let trial = Trial::run(&[("late", &late), ("true", SLOWLY)], &options);
     let words = ["stamps its tokens in `decode` within", "longer than a request for one token"];
     trial.assert_contradicted("late", &words).assert_not_contradicted("true");
 }
