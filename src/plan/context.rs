@@ -88,28 +88,6 @@ pub fn check(
     if !one_fits && !refused.is_empty() {
         bail!(Usage(refusal(selection, &refused, &limits)));
     }
-    check_values(selection, &limits)
-}
-
-/// Refuses an option whose values are all too large for every model, whatever the other axes are. Without this function, `check`
-/// could accept such values, because scenarios that do not use the option fit. Among several values, one that is too large is a
-/// row with the reason.
-fn check_values(selection: &Selection, limits: &[(&Model, ContextLimit)]) -> Result<()> {
-    let contexts: Option<Vec<u32>> = limits.iter().map(|(_, limit)| limit.tokens).collect();
-    let Some(context) = contexts.and_then(|contexts| contexts.into_iter().max()) else { return Ok(()) };
-    let axes = &selection.axes;
-    let options = [("--new-tokens", &axes.new_tokens), ("--depth", &axes.depth)];
-    for (option, values) in options {
-        // A request has at least one token of the prompt and one new token.
-        if let Some(value) = values.iter().min().filter(|least| **least >= context) {
-            let depth = largest_depth(selection, context).filter(|_| option == "--depth");
-            let (models, room) = (model_names(limits), depth.unwrap_or(context.saturating_sub(1)));
-            bail!(Usage(format!(
-                "{option} {value} exceeds the context of {models}, {} tokens\nhint: {option} {room}",
-                with_commas(context as usize)
-            )));
-        }
-    }
     Ok(())
 }
 

@@ -56,7 +56,7 @@ fn a_refusal_that_must_be_is_below_the_table_and_no_warning() {
     assert!(note.starts_with("- refused, as it must be: edge empty, edge beyond ("), "{outcome:?}");
     let explain = ["explain", "strict", "edge empty", "--results"];
     let text = finish(scratch.orchestrate().args(explain).arg(scratch.results())).exits_with(0).stdout;
-    assert!(text.contains("This is no failure.") && !text.contains("It failed"), "{text}");
+    assert!(text.contains("This is not a failure.") && !text.contains("It failed"), "{text}");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_label_of_a_files_prompts_has_no_length_and_no_depth() {
 #[test]
 fn a_cold_start_shows_the_first_request_of_the_launch_beside_a_warm_one() {
     let slow_first = ("slow", "--per-token-ns 1000");
-    let options = ["-s", "cold", "--blocks", "2", "--json", "-"];
+    let options = ["-s", "cold", "--page-cache", "kept", "--blocks", "2", "--json", "-"];
     let run = run_selected(&[slow_first], Verifier::None, &options);
     let case = cases(&run, "slow").into_iter().find(|case| case["case"] == "cold-start").unwrap();
     let metrics: Vec<&Value> = case["metrics"].as_array().unwrap().iter().map(|it| &it["metric"]).collect();

@@ -115,11 +115,12 @@ fn the_screen_has_drafts_on_repeated_text_and_the_share_of_accepted_ones() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.engine("one", TIMES)).arg("-e").arg(scratch.engine("other", TIMES));
-    command.args(&SHORT[..SHORT.len() - 2]).env("COLUMNS", "80");
+    command.args(&SHORT[..SHORT.len() - 2]);
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        words.contains("peak effective @prompt lookup repeated engine") && words.contains(" 74.2 "),
+        words.contains("accepted peak engine dtype @no drafts @no drafts repeated @prompt lookup repeated @prompt lookup repeated")
+            && words.contains(" 74.2 "),
         "{}",
         outcome.stdout
     );
