@@ -114,7 +114,7 @@ fn left_out(unfit: &[Unfit]) -> Vec<String> {
 /// The line about the output checks before the first block. The later check of measured tokens has no estimate.
 fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
     let ns = times.checks_ns(plan);
-    let time = if ns > 0.0 { format!("; they take about {}", rounded_time(ns)) } else { String::new() };
+    let time = if ns > 0.0 { format!("; they take {}", about(ns)) } else { String::new() };
     let before = if plan.has_blocks() { " before the first block" } else { "" };
     (plan.verification != Verification::Off).then(|| {
         format!("output checks{before}: each engine scores held-out text and continues a prompt{time}")
@@ -217,15 +217,15 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
     let (mut lines, (min_blocks, max_blocks)) = (Vec::new(), planned_blocks(plan));
     let exception = if expected.unknown.is_empty() { "" } else { ", without configurations of unknown time" };
     if !plan.has_blocks() && expected.scoring_ns > 0.0 {
-        let all = rounded_time(expected.checks_ns + expected.scoring_ns);
-        lines.push(format!("about {all}{exception}, from earlier runs on this machine"));
+        let all = about(expected.checks_ns + expected.scoring_ns);
+        lines.push(format!("{all}{exception}, from earlier runs on this machine"));
     }
     if expected.block_ns > 0.0 {
         let total = |blocks: usize| rounded_time(expected.block_ns * blocks as f64);
-        let first = rounded_time(expected.checks_ns + expected.scoring_ns + expected.block_ns);
+        let first = about(expected.checks_ns + expected.scoring_ns + expected.block_ns);
         lines.push(format!(
-            "about {} a block{exception}, from earlier runs on this machine; first results after about {first}",
-            total(1)
+            "{} a block{exception}, from earlier runs on this machine; first results after {first}",
+            about(expected.block_ns)
         ));
         let longest = match max_blocks > min_blocks {
             true => format!(", {} for {max_blocks}", total(max_blocks)),
@@ -456,6 +456,12 @@ fn configuration_key(it: &Configuration) -> String {
 /// The key of workloads whose requests take equal times.
 fn workload_key(workload: &Workload) -> String {
     format!("{} {:?} {} {:?}", workload.label, workload.prompt, workload.max_new_tokens, workload.shape)
+}
+
+/// `about 12 s`, or `less than 1 s`.
+fn about(ns: f64) -> String {
+    let time = rounded_time(ns);
+    if time.starts_with("less") { time } else { format!("about {time}") }
 }
 
 fn rounded_time(ns: f64) -> String {

@@ -32,7 +32,7 @@ pub struct Cost<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Return<'a> {
     pub against: &'a str,
-    /// The money that a million tokens save; negative for a dearer configuration.
+    /// The money that a million tokens save; negative for a more expensive configuration.
     pub saved: f64,
     /// The quotient of both costs, above 1 for a cheaper configuration.
     pub times_cheaper: f64,
@@ -62,9 +62,8 @@ pub fn costs(report: &Report, price_per_hour: f64) -> Vec<Cost<'_>> {
     let of_row = |row| {
         let (tokens_per_second, million_tokens) = cost(row)?;
         let others = report.rows.iter().filter(|other| {
-            let is_reference = row.reference.as_ref() == Some(&other.engine.label);
             let is_other = other.engine.label != row.engine.label && other.case.label == row.case.label;
-            is_other && is_trusted(row) && (is_reference || is_trusted(other))
+            is_other && is_trusted(row) && is_trusted(other)
         });
         let of_other = |other: &'_ Row| cost(other).map(|(_, of_other)| of_other);
         let returns = others.filter_map(|other| {
@@ -85,7 +84,7 @@ pub fn costs(report: &Report, price_per_hour: f64) -> Vec<Cost<'_>> {
     report.rows.iter().filter_map(of_row).collect()
 }
 
-/// The table of costs, and with `pairs` the return of each configuration over each dearer one. Empty without a case that generates
+/// The table of costs, and with `pairs` the return of each configuration over each more expensive one. Empty without a case that generates
 /// tokens.
 pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layout) -> Vec<Section> {
     let costs = costs(report, price_per_hour);
@@ -107,7 +106,7 @@ pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layou
     });
     let items: Vec<Item> = items.collect();
     if pairs && !items.is_empty() {
-        let heading = "return of each configuration over a dearer one, for a million tokens:";
+        let heading = "return of each configuration over a more expensive one, for a million tokens:";
         sections.push(Section::List(List { heading: Some(heading.into()), items, is_close: false }));
     }
     sections
@@ -141,16 +140,18 @@ fn table(costs: &[Cost], price_per_hour: f64, labels: &Labels, layout: Layout) -
     let notes = vec![format!(
         "cost: of a million generated tokens, one request after the other, if an hour of this machine costs {price_per_hour}; \
          saved: the difference to the reference; vs ref: the quotient of both costs; both are n/a for output that is not \
-         verified, for a contradicted claim, and without a reference"
+         verified, for a contradicted claim, and without a reference; costs have no interval: the verdicts say which differences \
+         exceed the noise"
     )];
     Table { columns, lines: costs.iter().map(line).collect(), notes, gap: layout.gap, ..Table::default() }
 }
 
-/// `2.1x cheaper`, `1.4x dearer`.
+/// `2.1x cheaper`, `1.4x more expensive`; in per cent below 1.1.
 fn in_words(times_cheaper: f64) -> String {
-    match times_cheaper {
-        times if times >= 1.0 => format!("{}x cheaper", significant_digits(times, 2)),
-        times => format!("{}x dearer", significant_digits(times.recip(), 2)),
+    let word = if times_cheaper >= 1.0 { "cheaper" } else { "more expensive" };
+    match times_cheaper.max(times_cheaper.recip()) {
+        times if times < 1.1 => format!("{} % {word}", significant_digits(100.0 * (times - 1.0), 2)),
+        times => format!("{}x {word}", significant_digits(times, 2)),
     }
 }
 
@@ -180,6 +181,9 @@ mod tests {
         // Without output checks, no engine is cheaper than another.
         let unchecked = Report::of(&measured(&decoding(&names), &engines));
         assert!(costs(&unchecked, 3.6).iter().all(|it| it.returns.is_empty()));
-        assert_eq!([2.13, 0.5].map(in_words), ["2.1x cheaper", "2.0x dearer"]);
+        assert_eq!(
+            [2.13, 0.5, 1.042].map(in_words),
+            ["2.1x cheaper", "2.0x more expensive", "4.2 % cheaper"]
+        );
     }
 }

@@ -86,7 +86,7 @@ pub fn render(content: &dyn Content, limit: usize, program: &str) -> String {
                 out.extend(facts.iter().flat_map(|(label, fact)| labelled_lines(label, fact, page)))
             }
             Section::Heading(line) => out.extend(page.wrap(&line, "  ")),
-            Section::NoTable(why) => out.push(why.into()),
+            Section::NoTable(why) => out.extend(page.wrap(why, "  ")),
             Section::Table(table) => out.extend(draw(table, page, &mut shortened)),
             Section::List(list) => out.extend(list_lines(&list, page, &shortened)),
         }

@@ -226,8 +226,8 @@ verdicts, 95 % intervals over 5 blocks:
 - `beacon` decodes 11.0x as fast as `patient-original` [11.0, 11.0]
 geometric mean over 6 workloads (each has the same weight; no single workload has this ratio):
   `beacon` 10.0x
-noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttft 128 0.2 %,
-  ttft 512 0.3 %, prefill 0.3 %, decode 0.2 %; not calibrated; hint:
+noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.3 %, ttft 128 0.3 %,
+  ttft 512 0.4 %, prefill 0.3 %, decode 0.3 %; not calibrated; hint:
   `orchestrate calibrate -e patient-original,beacon -s load,ttft,prefill,decode --depth 0 \\
   --page-cache kept --threads 2`
 

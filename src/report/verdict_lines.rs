@@ -209,7 +209,7 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let floors = group_by_key(floors.map(|(case, floor)| (case, floor.log_ratio()))).into_iter();
     let of_case = floors.map(|(case, floors)| {
         let largest = floors.into_iter().fold(0.0, f64::max);
-        unbroken(&format!("{case} {:.1} %", 100.0 * largest.exp_m1()))
+        unbroken(&format!("{case} {}", stats::size(largest)))
     });
     let floors = of_case.collect::<Vec<_>>().join(", ");
     let source = match noise.as_slice() {

@@ -79,7 +79,7 @@ impl Content for ReportContent<'_> {
             let sections = settings_table::sections(report, layouts(TableId::Settings));
             let why = || {
                 vec![Section::NoTable(
-                    "no table of settings: no engine has two results that differ in one setting, or its output or a claim is contradicted",
+                    "no table of settings: no engine has two results that can be compared and differ in one setting",
                 )]
             };
             parts.extend(if sections.is_empty() { why() } else { sections });

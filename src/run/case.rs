@@ -97,8 +97,8 @@ impl Cases<'_, '_> {
         for process in &disturbed.new {
             let label = &self.plan.configurations[launched.launch.configuration].label;
             let message = format!(
-                "machine: {process} while `{label}` was measured; the process started during the run; each such request is \
-                 measured again; end the process, or find the engine that starts it"
+                "machine: {process} while `{label}` was measured; each such request is measured again; end what started during the \
+                 run, or find the engine that starts it"
             );
             self.journal.warn(None, message)?;
         }

@@ -409,7 +409,7 @@ fn percent_rounded_up(share: f64) -> String {
     let places = decimals(percent, 0.0).min(1);
     let step = 10f64.powi(-places);
     // Subtract the floating-point error, so that a round number is not rounded up.
-    let text = format!("{:.*}", places.max(0) as usize, (percent / step - 1e-9).ceil() * step);
+    let text = format!("{:.*}", places.max(0) as usize, (percent / step - 1e-9).ceil().max(0.0) * step);
     text.strip_suffix(".0").map(String::from).unwrap_or(text)
 }
 

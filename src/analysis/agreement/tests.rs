@@ -360,7 +360,7 @@ fn only_an_f32_engine_can_be_the_verifier() {
     let found = Agreement::of(&record);
     for agreement in &found {
         assert_eq!(agreement.status, Status::Unverified, "{agreement:?}");
-        let why = "the verifier `patient-original` runs in bf16, but must run in f32";
+        let why = "the verifier `patient-original` runs in bf16, but must run in f32 (hint: `--verifier` with an engine or a preset in f32)";
         assert_eq!(agreement.reasons, [why]);
     }
     // Stored answers replace that verifier, and the engine is compared with them.

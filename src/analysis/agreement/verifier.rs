@@ -56,7 +56,9 @@ impl<'a> Verifier<'a> {
         }
         if let Some((index, dtype)) = other_dtype {
             let label = label(index);
-            return Err(format!("the verifier `{label}` runs in {dtype}, but must run in f32"));
+            return Err(format!(
+                "the verifier `{label}` runs in {dtype}, but must run in f32 (hint: `--verifier` with an engine or a preset in f32)"
+            ));
         }
         let index = verifier.ok_or_else(no_verifier)?;
         let scored = record.scored.iter().filter(|it| it.configuration == index);

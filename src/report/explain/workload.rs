@@ -195,7 +195,8 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
 /// Whether a row is the reference of other engines in its workload.
 fn is_reference_of_others(context: &Context, row: &Row) -> bool {
     let is_other = |it: &Row| it.case.label == row.case.label && it.engine.label != row.engine.label;
-    row.is_reference() && context.report.rows.iter().any(is_other)
+    let is_sound = !context.report.is_wrong(row) && !context.report.is_unverified(row);
+    row.is_reference() && is_sound && context.report.rows.iter().any(is_other)
 }
 
 /// The verdict of a row in one paragraph: its value, its rank, and the ratios to the reference and to the best or next best row.
@@ -284,7 +285,11 @@ fn rank(ranking: &Ranking, row: &Row) -> Option<String> {
 fn why_unranked(context: &Context, row: &Row, why: Unranked) -> String {
     match why {
         Unranked::Failed => "it failed".into(),
-        Unranked::NoValue => "it reports nothing from which this metric could be computed".into(),
+        Unranked::NoValue => {
+            let is_decode = row.case.headline.is_some_and(|it| it.id == MetricId::DECODE_RATE);
+            let needs = if is_decode { ", which needs two new tokens" } else { "" };
+            format!("its answers have nothing from which this metric{needs} could be computed")
+        }
         Unranked::Wrong => "its output is wrong, so its speed is not compared".into(),
         Unranked::Unverified if context.report.no_checks.is_some() => "its output was not checked".into(),
         Unranked::Unverified => {

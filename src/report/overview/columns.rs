@@ -194,7 +194,7 @@ fn value_columns<'a>(overview: &Overview<'a>) -> Vec<ValueColumn<'a>> {
         columns.extend(
             beside_headline(overview, workload, Keep::Standard(9)).into_iter().filter(|_| warm.is_empty()),
         );
-        columns.push(extra(MetricId::LOAD, Some(workload), Keep::Standard(9), estimate));
+        columns.push(of_workload(overview, workload, by_id(MetricId::LOAD), Keep::Standard(9)));
     }
     columns.push(extra(MetricId::PEAK_MEMORY, None, Keep::Standard(4), estimate));
     columns.push(extra(MetricId::DEVICE_MEMORY, None, Keep::Standard(4), estimate));
@@ -230,20 +230,27 @@ fn beside_headline<'a>(overview: &Overview, workload: &'a str, keep: Keep) -> Ve
     let metrics = METRICS.iter().filter(|metric| metric.shown == Shown::Beside(headline.id));
     // Engines are not ranked by this value, so it may be left out even beside the primary headline.
     let keep = if keep == Keep::Always { Keep::Standard(2) } else { keep };
+    metrics.map(|metric| of_workload(overview, workload, metric, keep)).collect()
+}
+
+/// The column of a metric of a workload. Of several workloads, the second line of the title names this one, as it does for the
+/// headline.
+fn of_workload<'a>(
+    overview: &Overview,
+    workload: &'a str,
+    metric: &'static Metric,
+    keep: Keep,
+) -> ValueColumn<'a> {
     let of_headline = overview.title(workload);
-    let column = |metric: &'static Metric| {
-        let column = extra(metric.id, Some(workload), keep, |it| it.estimate);
-        // Of several workloads, the second line of the title names the workload, as it does for the headline.
-        let named = match of_headline.split_once('\n') {
-            Some((_, named)) => Some(named),
-            None => (of_headline == workload).then_some(workload),
-        };
-        match named {
-            Some(named) => ValueColumn { title: format!("{}\n{named}", metric.title), ..column },
-            None => column,
-        }
+    let column = extra(metric.id, Some(workload), keep, |it| it.estimate);
+    let named = match of_headline.split_once('\n') {
+        Some((_, named)) => Some(named),
+        None => (of_headline == workload).then_some(workload),
     };
-    metrics.map(column).collect()
+    match named {
+        Some(named) => ValueColumn { title: format!("{}\n{named}", metric.title), ..column },
+        None => column,
+    }
 }
 
 fn extra(id: MetricId, workload: Option<&str>, keep: Keep, statistic: Statistic) -> ValueColumn<'_> {

@@ -264,7 +264,11 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     let failed = overview.configurations.iter().filter_map(|it| Some((it, it.failure?)));
     let printed = failed.clone().filter_map(|(it, failure)| {
         let line = shorten_at_word(failure.stderr.last()?, MAX_WARNING_WIDTH);
-        Some(format!("stderr of `{}`: {line}", it.engine.label))
+        // A text on stdout is kept among the lines of stderr, with this mark.
+        Some(match line.strip_prefix("(stdout) ") {
+            Some(line) => format!("stdout of `{}`: {line}", it.engine.label),
+            None => format!("stderr of `{}`: {line}", it.engine.label),
+        })
     });
     notes.extend(printed.take(MAX_FAILURES));
     let hinted = failed.filter_map(|(it, failure)| {
