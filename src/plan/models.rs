@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use model_files::{ModelFolder, size};
 
 use super::context::ContextLimit;
@@ -109,6 +109,11 @@ fn check_is_model(path: &Path) -> Result<()> {
         ensure!(!files.is_empty(), refusal("the folder is empty"));
         let is_model = path.join("config.json").exists() || files.iter().any(|file| has_weights(file));
         ensure!(is_model, refusal("the folder has no config.json and no weights"));
+        if let Ok(config) = std::fs::read(path.join("config.json"))
+            && let Err(error) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&config)
+        {
+            bail!(refusal(&format!("its config.json is not a JSON object: {error}")));
+        }
     } else if path.is_file() {
         let mut magic = [0; 4];
         let is_gguf = File::open(path)?.read_exact(&mut magic).is_ok() && magic == *b"GGUF";

@@ -361,7 +361,10 @@ fn a_path_that_is_no_model_is_refused_before_a_build() {
     std::fs::create_dir_all(scratch.join("notes")).unwrap();
     std::fs::write(scratch.join("notes/readme.txt"), "no weights").unwrap();
     std::fs::write(scratch.join("config.json"), "{}").unwrap();
+    std::fs::create_dir_all(scratch.join("cut")).unwrap();
+    std::fs::write(scratch.join("cut/config.json"), "{\"model_type\"").unwrap();
     let wrong = [
+        ("cut", "its config.json is not a JSON object: EOF while parsing an object at line 1 column 13"),
         ("notes", "the folder has no config.json and no weights"),
         ("notes/readme.txt", "the file is not a model: it has no weights"),
         ("config.json", "this is the configuration of a model; name its folder"),
