@@ -19,8 +19,9 @@ pub const FIRST_CHECK_DIVISOR: u32 = 4;
 pub const TOKEN_CHECK_DIVISOR: u32 = 10;
 /// The longest warm-up of a case in a launch.
 pub const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
-/// Blocks differ, so a sufficient budget is larger than the expected time of its blocks by this factor.
-const RESERVE: f64 = 1.1;
+/// Blocks differ, so a sufficient budget is larger than the expected time of its blocks by this factor. With 1.1, a proposed budget was
+/// too short by an eighth on a busy machine.
+const RESERVE: f64 = 1.25;
 
 #[derive(Debug, Clone)]
 pub struct TimeBudget {
@@ -278,12 +279,12 @@ mod tests {
         };
         let budget_s = |verifies| TimeBudget::of(&plan(verifies)).budget.unwrap().as_secs();
         assert_eq!([budget_s(true), budget_s(false)], [90, 100]);
-        // Five blocks of 18 s and a tenth more.
+        // Five blocks of 18 s and a quarter more.
         let sufficient_s = |verifies| {
             let plan = plan(verifies);
             TimeBudget::of(&plan).sufficient(&plan, Duration::from_secs(18)).as_secs()
         };
-        assert_eq!([sufficient_s(true), sufficient_s(false)], [110, 99]);
+        assert_eq!([sufficient_s(true), sufficient_s(false)], [125, 112]);
     }
 
     #[test]
