@@ -28,7 +28,7 @@ pub struct Cost<'a> {
     pub row: &'a Row,
 }
 
-/// What a configuration saves over another one.
+/// The saving of a configuration over another one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Return<'a> {
     pub against: &'a str,
