@@ -1,19 +1,15 @@
 """A load: finds or converts the GGUF file, loads its weights and makes the first context. Imports llama.cpp's library."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import llama_cpp.llama_cpp as bindings
 
 import library
 from context import Contexts
+from conversion import convert_by_program
 from engine_kit import Failed
 from model import LlamaModel, Text
 from model_folder import read_json
-
-# This variable names the program that started the worker. The program converts models to GGUF.
-PROGRAM_VARIABLE = "ORCHESTRATE_ENGINE_PROGRAM"
 
 # The first bytes of every GGUF file.
 MAGIC = b"GGUF"
@@ -162,55 +158,6 @@ def convert(path, dtype, phases):
         read_json(Path(path) / "config.json")
         if not (Path(path) / "tokenizer.json").is_file():
             raise Failed("model", f"`{path}`: no `tokenizer.json`, and llama.cpp loads no model without its vocabulary")
-    program = os.environ.get(PROGRAM_VARIABLE)
-    if not program:
-        hint = f"orchestrate model convert {path} --to gguf" + (f" --dtype {dtype}" if dtype else "")
-        raise Failed("unavailable", f"`{path}` needs a conversion to GGUF, and `{PROGRAM_VARIABLE}` names no program", hint)
-    command = [program, "convert", str(path), *([dtype] if dtype else [])]
-    with phases.time("conversion"):
-        line, errors, code = run(command, lambda fraction: phases.progress("conversion", fraction, dtype))
-    if code != 0 or not line.startswith("/"):
-        cause, hint = parse_errors(errors) if errors else (f"`{program}` ended with {code}, and named no file", None)
-        raise Failed("model", f"`{path}` cannot be converted to GGUF: {cause}", hint)
-    return Path(line)
-
-
-def parse_errors(errors):
-    """The error in the lines of the program's stderr, and its hint or None."""
-    error = errors.rpartition("error: ")[2]
-    lines = error.splitlines()
-    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
-    cause = " ".join(line for line in lines if not line.startswith("hint: "))
-    return cause, next(iter(hints), None)
-
-
-def run(command, progress):
-    """Runs a command, and passes each fraction on its stdout to `progress`. Returns the last line of its stdout, its stderr and
-    its exit status."""
-    pipe = subprocess.PIPE
-    # Paths are bytes; surrogates preserve paths that are not UTF-8.
-    encoding = {"encoding": "utf-8", "errors": "surrogateescape"}
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **encoding)
-    except OSError as error:
-        cause = error.strerror or error
-        raise Failed("unavailable", f"`{command[0]}` ({PROGRAM_VARIABLE}) cannot be started: {cause}") from None
-    # stderr is read last: it is short (a line or a backtrace), so the program never waits for stderr to be read.
-    with process:
-        line = ""
-        for line in process.stdout:
-            line = line.rstrip("\n")
-            fraction = parse_fraction(line)
-            if fraction is not None:
-                progress(fraction)
-        errors = process.stderr.read().strip()
-    return line, errors, process.returncode
-
-
-def parse_fraction(line):
-    """The progress in a line; None for other lines."""
-    try:
-        fraction = float(line)
-    except ValueError:
-        return None
-    return fraction if 0 <= fraction <= 1 else None
+    hint = f"orchestrate model convert {path} --to gguf" + (f" --dtype {dtype}" if dtype else "")
+    arguments = ["convert", str(path), *([dtype] if dtype else [])]
+    return convert_by_program(path, "GGUF", arguments, hint, phases, dtype)

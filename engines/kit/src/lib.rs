@@ -52,6 +52,7 @@
 //! The kit does no arithmetic on tensors, except that `sampling` computes with logits. Only `summary`, for
 //! a person at a shell, derives metrics; the orchestrator ignores them.
 
+pub mod conversion;
 mod engine;
 pub mod facts;
 mod inbox;

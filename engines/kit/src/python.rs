@@ -33,7 +33,8 @@ pub struct PythonEngine {
 }
 
 /// The files of the Python kit. Every worker imports `engine_kit`.
-const KIT: [(&str, &str); 9] = [
+const KIT: [(&str, &str); 10] = [
+    ("conversion.py", include_str!("../python/conversion.py")),
     ("engine_kit.py", include_str!("../python/engine_kit.py")),
     ("engine_kit_checks.py", include_str!("../python/engine_kit_checks.py")),
     ("engine_kit_conversation.py", include_str!("../python/engine_kit_conversation.py")),
@@ -51,6 +52,10 @@ pub const PROGRAM_VARIABLE: &str = "ORCHESTRATE_ENGINE_PROGRAM";
 
 /// The complete `main` of a Python engine.
 pub fn host(engine: PythonEngine) -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(code) = crate::conversion::convert_with(&arguments) {
+        return code;
+    }
     match start(&engine) {
         Ok(status) => exit_code_of(status),
         Err(failed) => serve::exit_code(

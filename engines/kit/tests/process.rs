@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use engine_kit::model_files::{Dtype, Format, Goal, Shape, synthesise};
 use engine_kit::protocol::{FailureKind, Message, parse_message};
 use engine_kit::python::{PythonEngine, host};
 use toy::{Toy, tiny};
@@ -39,6 +40,8 @@ const TESTS: &[(&str, fn())] = tests![
     a_worker_gets_the_path_of_the_embedded_model,
     the_python_of_the_user_runs_the_worker,
     a_variable_that_names_no_program_is_reported,
+    a_conversion_by_another_program_is_made_once_for_each_converter_and_model,
+    a_failed_conversion_leaves_nothing_and_quotes_the_end_of_the_output,
 ];
 
 fn main() -> ExitCode {
@@ -291,7 +294,10 @@ fn a_changed_worker_file_is_written_again() {
     let mut names: Vec<_> =
         std::fs::read_dir(&folders[0]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     // The files of the Python kit are also in the folder.
-    names.retain(|name| !name.to_string_lossy().starts_with("engine_kit") && name != "model_folder.py");
+    let kit = ["conversion.py", "model_folder.py"];
+    names.retain(|name| {
+        !name.to_string_lossy().starts_with("engine_kit") && !kit.iter().any(|it| name == *it)
+    });
     names.sort();
     assert_eq!(names, ["beside.txt", "worker.py"]);
 }
@@ -327,4 +333,74 @@ fn a_variable_that_names_no_program_is_reported() {
     assert_eq!(failed.message, "`ORCHESTRATE_PYTHON_SNAKE` names no program: `/no/such/python`");
     assert_eq!(failed.kind, FailureKind::Unavailable);
     assert!(failed.hint.as_ref().unwrap().starts_with("unset ORCHESTRATE_PYTHON_SNAKE"), "{failed:?}");
+}
+
+/// A model with all tensors of its architecture.
+fn whole_model(name: &str) -> PathBuf {
+    let out = tiny::folder(name).join("model");
+    let goal = Goal { format: Format::Safetensors, dtype: Dtype::F32, out: out.clone() };
+    synthesise(&Shape::named("tiny-llama").unwrap(), 0, &goal, &|_, _| Ok(())).unwrap();
+    out
+}
+
+/// Runs the command for conversions, with a shell script as the converter. The script's `$1` is the folder to write.
+fn convert(home: &Path, model: &Path, converter: &str, script: &str) -> std::process::Output {
+    let arguments =
+        ["convert-with", model.to_str().unwrap(), "onnx", "f32", converter, "sh", "-c", script, "sh"];
+    duct::cmd(std::env::current_exe().unwrap(), arguments)
+        .env(ROLE, "echo")
+        .env("ORCHESTRATE_HOME", home)
+        .stdout_capture()
+        .stderr_capture()
+        .unchecked()
+        .run()
+        .unwrap()
+}
+
+fn a_conversion_by_another_program_is_made_once_for_each_converter_and_model() {
+    let (home, model) = (tiny::folder("home-conversions"), whole_model("converted-model"));
+    let runs = home.join("runs");
+    let script = format!(
+        "echo 0.5; echo text; echo run >> '{}'; mkdir \"$1\"; echo made > \"$1/model\"",
+        runs.display()
+    );
+    let convert = |model: &Path, converter: &str| {
+        let output = convert(&home, model, converter, &script);
+        assert!(output.status.success(), "{output:?}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<String> = stdout.lines().map(str::to_string).collect();
+        let made = PathBuf::from(lines.last().unwrap());
+        assert_eq!(std::fs::read_to_string(made.join("model")).unwrap(), "made\n");
+        assert!(made.starts_with(home.join("conversions")));
+        (lines.len(), made)
+    };
+    let count = || std::fs::read_to_string(&runs).unwrap().lines().count();
+    // The first conversion prints its progress too.
+    let (lines, first) = convert(&model, "tool 1");
+    assert_eq!((lines, count()), (2, 1));
+    assert_eq!((convert(&model, "tool 1"), count()), ((1, first.clone()), 1));
+    let (_, by_another_version) = convert(&model, "tool 2");
+    assert_eq!(count(), 2);
+    assert_ne!(by_another_version, first);
+    let config = std::fs::read_to_string(model.join("config.json")).unwrap();
+    std::fs::write(model.join("config.json"), config.replacen('{', r#"{"changed":1,"#, 1)).unwrap();
+    let (_, of_another_model) = convert(&model, "tool 1");
+    assert_eq!(count(), 3);
+    assert_ne!(of_another_model, first);
+}
+
+fn a_failed_conversion_leaves_nothing_and_quotes_the_end_of_the_output() {
+    let (home, model) = (tiny::folder("home-failed-conversion"), whole_model("unconverted-model"));
+    let many_lines = "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done";
+    for (script, expected) in [
+        (format!("mkdir \"$1\"; {many_lines}; echo disk full >&2; exit 3"), "disk full"),
+        ("echo no folder".into(), "wrote no folder: no folder"),
+    ] {
+        let output = convert(&home, &model, "tool 1", &script);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(expected) && !stderr.contains("line 100"), "{stderr}");
+        let left = std::fs::read_dir(home.join("conversions")).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{expected}");
+    }
 }

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use engine_kit::conversion::print_line;
 use engine_kit::python::{PythonEngine, host};
 use model_files::{Dtype, Format, ModelFolder, check_writable, conversions, own_dtype};
 
@@ -81,14 +82,6 @@ impl Conversion {
             print_line(&format!("{:.3}", done as f64 / total.max(1) as f64))
         })
     }
-}
-
-fn print_line(line: &str) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-        bail!("stdout is closed");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

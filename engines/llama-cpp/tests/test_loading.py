@@ -15,7 +15,7 @@ from support import EMBEDDED, ENGINE, KIT, embedded_copy, generate, gguf_file, l
 
 import library
 from engine_kit import Failed, Phases
-from loading import PROGRAM_VARIABLE, convert
+from loading import convert
 from model_folder import read_tensors
 from worker import DTYPES, read_options
 
@@ -209,44 +209,9 @@ class Refusals(RefusalCase):
             self.assert_refused("unsupported", "this process already uses", lambda: load_model(options={"library": folder}))
 
 
-class Conversions(RefusalCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def convert_with(self, script):
-        """Converts with this shell script as the program. Returns the file and the reported fractions."""
-        program = Path(self.folder.name) / "program"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        progress = []
-        with mock.patch.dict(os.environ, {PROGRAM_VARIABLE: str(program)}):
-            path = convert(EMBEDDED, "f32", Phases(progress.append))
-        return path, [message["fraction"] for message in progress if "fraction" in message]
-
-    def test_only_lines_with_a_fraction_count_as_progress_of_a_conversion(self):
-        path, fractions = self.convert_with("printf '0.25\\nwarning: hot\\n\\nnan\\n1e9\\n\\377\\n1.000\\n/made.gguf\\n'")
-        self.assertEqual((path, fractions), (Path("/made.gguf"), [0.25, 1.0]))
-
-    def test_a_conversion_without_a_file_fails_with_the_reason(self):
-        self.assert_refused("model", "ended with 0, and named no file", lambda: self.convert_with("echo 0.5"))
-        self.assert_refused("model", "ended with 3, and named no file", lambda: self.convert_with("exit 3"))
-        self.assert_refused("model", "to GGUF: disk full", lambda: self.convert_with("echo error: disk full >&2; exit 1"))
-        lines = "echo warning: hot >&2; echo 'error: disk full' >&2; echo 'hint: rm x' >&2; exit 1"
-        with self.assertRaises(Failed) as raised:
-            self.convert_with(lines)
-        expected = (f"`{EMBEDDED}` cannot be converted to GGUF: disk full", "rm x")
-        self.assertEqual((raised.exception.message, raised.exception.hint), expected)
-
-    def test_a_conversion_by_a_program_that_cannot_be_started_fails(self):
-        for program in ("/no/such/program", "/etc/passwd"):
-            with mock.patch.dict(os.environ, {PROGRAM_VARIABLE: program}):
-                self.assert_refused("unavailable", program, lambda: convert(EMBEDDED, "f32", Phases()))
-        with mock.patch.dict(os.environ, {PROGRAM_VARIABLE: ""}):
-            self.assert_refused("unavailable", PROGRAM_VARIABLE, lambda: convert(EMBEDDED, "f32", Phases()))
-
+class Conversions(unittest.TestCase):
     def test_a_conversion_of_the_same_content_in_another_folder_is_found_again(self):
-        copy = embedded_copy(self.folder.name)
+        copy = embedded_copy(self.enterContext(tempfile.TemporaryDirectory()))
         first = gguf_file("f32")
         inode = first.stat().st_ino
         self.assertEqual(convert(copy, "f32", Phases()), first)

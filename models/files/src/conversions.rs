@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::convert::{Goal, convert};
@@ -45,15 +45,62 @@ pub fn convert_cached(
     dtype: Dtype,
     on_progress: OnProgress,
 ) -> Result<PathBuf> {
+    let name = dtype.as_str().to_ascii_lowercase();
+    let file_name = match format {
+        Format::Safetensors => model.short_name().to_string(),
+        Format::Gguf => format!("{}-{name}.gguf", model.short_name()),
+    };
+    let label = Label { model: model.name.clone(), format: format.as_str().into(), dtype: name };
+    find_or_create(model, &label, "", &file_name, &|out| {
+        convert(model, &Goal { format, dtype, out: out.into() }, on_progress).map(drop)
+    })
+}
+
+/// A conversion by a program of another project, into a folder.
+#[derive(Debug, Clone, Copy)]
+pub struct OtherConverter<'a> {
+    /// The format and the dtype that it writes, in the words of the engine.
+    pub format: &'a str,
+    pub dtype: &'a str,
+    /// Its name, version and settings. A conversion by another version is not used again.
+    pub converter: &'a str,
+}
+
+/// Returns the folder of the model as another project's program converts it. If the cache does not have it, `make` creates the
+/// folder at the path that it gets, and fills it.
+pub fn convert_cached_by(
+    model: &ModelFolder,
+    by: OtherConverter,
+    make: &dyn Fn(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let is_word = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    for word in [by.format, by.dtype] {
+        // Both are parts of a folder's name.
+        ensure!(is_word(word), "`{word}`: a format or dtype has only letters, digits, `-` and `_`");
+    }
+    let label = Label { model: model.name.clone(), format: by.format.into(), dtype: by.dtype.into() };
+    find_or_create(model, &label, by.converter, model.short_name(), make)
+}
+
+/// Returns the path in the cache that belongs to the model, the label and the converter. `file_name` is the name of a new
+/// file or folder, which `make` writes.
+fn find_or_create(
+    model: &ModelFolder,
+    label: &Label,
+    converter: &str,
+    file_name: &str,
+    make: &dyn Fn(&Path) -> Result<()>,
+) -> Result<PathBuf> {
     // `identity` below makes this check only if it finds no stored identity. The config may have changed since that was stored.
     model.refuse_second_output_matrix()?;
-    let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
-    let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_of_other_files(model), format.as_str());
-    let folder = cache.join(&entry);
-    let label = Label { model: model.name.clone(), format: format.as_str().into(), dtype: name };
+    let digest = digest_of_other_files(model, converter);
+    let folder = cache()?.join(format!("{}-{digest}-{}-{}", model.identity()?, label.format, label.dtype));
     match model_in(&folder) {
         Some(_) => label.write(&folder)?,
-        None => create(model, format, dtype, &label, &folder, on_progress)?,
+        None => create(label, &folder, file_name, make)?,
     }
     shrink(limit()?, Some(&folder))?;
     model_in(&folder).with_context(|| format!("`{}` was removed while it was in use", folder.display()))
@@ -62,9 +109,11 @@ pub fn convert_cached(
 /// The version of the rules that convert a model: a conversion by other rules is not used again.
 const RULES_VERSION: u8 = 2;
 
-/// A digest of the files beside the weights: the same weights with another config are another model.
-fn digest_of_other_files(model: &ModelFolder) -> String {
+/// A digest of the files beside the weights, because the same weights with another config are another model, and of the name of
+/// the converter.
+fn digest_of_other_files(model: &ModelFolder, converter: &str) -> String {
     let mut content = vec![RULES_VERSION];
+    content.extend(converter.as_bytes());
     content.extend(model.config.raw.to_string().into_bytes());
     for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
         // A missing or unreadable file counts as empty.
@@ -87,21 +136,11 @@ fn header_bytes(model: &ModelFolder) -> Option<Vec<u8>> {
 
 /// Converts into a temporary folder and renames it when complete, so that another run finds a complete folder or makes its
 /// own.
-fn create(
-    model: &ModelFolder,
-    format: Format,
-    dtype: Dtype,
-    label: &Label,
-    folder: &Path,
-    on_progress: OnProgress,
-) -> Result<()> {
+fn create(label: &Label, folder: &Path, file_name: &str, make: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let temporary = folder.with_file_name(temporary_name(&name));
-    let out = match format {
-        Format::Safetensors => temporary.join(model.short_name()),
-        Format::Gguf => temporary.join(format!("{}-{}.gguf", model.short_name(), label.dtype)),
-    };
-    let created = convert(model, &Goal { format, dtype, out }, on_progress).and_then(|_| {
+    std::fs::create_dir_all(&temporary).with_context(|| cannot_write(&temporary))?;
+    let created = make(&temporary.join(file_name)).and_then(|()| {
         label.write(&temporary)?;
         if model_in(folder).is_none() {
             // If the folder exists, it has no complete model, for example because a user removed files.
@@ -230,7 +269,7 @@ mod tests {
         let out = folder.join("x.gguf");
         let goal = Goal { format: Format::Gguf, dtype: Dtype::F32, out: out.clone() };
         synthesise(&Shape::named("tiny-gpt2").unwrap(), 0, &goal, &|_, _| Ok(())).unwrap();
-        let digest = || digest_of_other_files(&ModelFolder::open(&out).unwrap());
+        let digest = || digest_of_other_files(&ModelFolder::open(&out).unwrap(), "");
         let first_digest = digest();
         assert_eq!(digest(), first_digest);
         let mut bytes = std::fs::read(&out).unwrap();
