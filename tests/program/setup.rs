@@ -269,6 +269,34 @@ fn a_failed_environment_ends_with_another_way_to_get_its_library() {
 }
 
 #[test]
+fn a_set_up_on_a_full_disk_names_the_disk_and_leaves_no_environment() {
+    let scratch = tree();
+    let manifest = scratch.join("engines/heavy/engine.toml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let text = text
+        .replace("download_mb = 2900", "download_mb = 1")
+        .replace("installed_mb = 5400", "installed_mb = 1");
+    std::fs::write(&manifest, text).unwrap();
+    // The packages are half installed when the disk is full.
+    let uv = r#"[ "$1" = venv ] || { echo 'error: failed to write: No space left on device (os error 28)'; exit 2; }
+for last; do :; done
+mkdir -p "$last/bin" && echo half > "$last/bin/python""#;
+    let uv = scratch.script("uv", uv);
+    let path = format!("{}:/usr/bin:/bin", uv.parent().unwrap().display());
+    let outcome =
+        finish(scratch.orchestrate_without_checkout().args(["setup", "heavy", "--yes"]).env("PATH", path))
+            .exits_with(5);
+    outcome
+        .assert_stderr(&["error: the disk is full; nothing of the environment is left in ", "hint: export "]);
+    let left: Vec<_> = std::fs::read_dir(scratch.join("home/environments"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".lock"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
 fn the_option_all_measures_the_engines_that_build_and_lists_the_others_without_failure() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &["--all"]);

@@ -46,6 +46,22 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
     let note = format!("{sizes} in {}{further}", folder.display());
     let (name, step) = (engine.manifest.name.clone(), "setting up its environment".to_string());
     (steps.listener)(SetUpEvent::Started { subject: name, step, note: Some(note) });
+    let made = make(steps, engine, environment, folder, parent);
+    // A half made environment is of no use, and may be the reason why the disk is full.
+    made.map_err(|error| match remove_files(folder) {
+        Ok(()) if is_disk_full(&error) => disk_full(parent, download + installed),
+        Ok(()) => error,
+        Err(not_removed) => error.context(format!("{not_removed:#}")),
+    })
+}
+
+fn make(
+    steps: &mut Steps,
+    engine: &Engine,
+    environment: &Environment,
+    folder: &Path,
+    parent: &Path,
+) -> Result<()> {
     let uv = uv(steps, engine, parent)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let requirements = folder.with_extension("requirements.txt");
@@ -60,6 +76,38 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
     // Written last: an environment without this file is incomplete.
     std::fs::write(folder.join(paths::READY_FILE), "")?;
     Ok(())
+}
+
+/// Removes the files of an incomplete environment. Its lock stays, because this set-up holds it.
+fn remove_files(folder: &Path) -> Result<()> {
+    for path in
+        [folder.to_path_buf(), folder.with_extension("build"), folder.with_extension("requirements.txt")]
+    {
+        let removed =
+            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove `{}`", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a step failed because its disk was full. The tools of a set-up report the system's own text.
+fn is_disk_full(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}");
+    ["No space left on device", "Disk quota exceeded"].iter().any(|part| text.contains(part))
+}
+
+/// The failure of a set-up on a full disk. The folder of downloads may be on another disk than the environment.
+fn disk_full(parent: &Path, needed_mb: u64) -> anyhow::Error {
+    let (folder, needed, home) = (parent.display(), megabytes(needed_mb), paths::HOME_VARIABLE);
+    anyhow!(
+        "the disk is full; nothing of the environment is left in `{folder}`; {needed} are needed there and in \
+         the cache of `uv`\nhint: export {home}=/a/larger/disk UV_CACHE_DIR=/a/larger/disk/uv"
+    )
 }
 
 /// `uv` from PATH, or else a copy from PyPI, which the machine's Python installs into the data folder.
