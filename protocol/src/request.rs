@@ -35,13 +35,13 @@ pub enum Id {
 /// Written by hand: serde's error for an untagged enum names only the Rust type, and not the types that are allowed.
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyId)
+        deserializer.deserialize_any(IdVisitor)
     }
 }
 
-struct AnyId;
+struct IdVisitor;
 
-impl Visitor<'_> for AnyId {
+impl Visitor<'_> for IdVisitor {
     type Value = Id;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,13 +164,13 @@ pub struct Sampling {
 }
 
 fn exact_seed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    deserializer.deserialize_u64(ExactInteger)
+    deserializer.deserialize_u64(ExactIntegerVisitor)
 }
 
 /// Checks the number while it is read, because only then does serde know its column.
-struct ExactInteger;
+struct ExactIntegerVisitor;
 
-impl Visitor<'_> for ExactInteger {
+impl Visitor<'_> for ExactIntegerVisitor {
     type Value = u64;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -212,7 +212,7 @@ pub enum Speculation {
     /// Every token is computed in a step of its own.
     #[default]
     Off,
-    /// The draft is a copy of earlier tokens of the sequence: those after the last place with the same few tokens.
+    /// The draft is copied from the sequence: the tokens that followed when its last few tokens occurred before.
     PromptLookup,
 }
 
@@ -230,7 +230,7 @@ pub struct Score {
     /// Token ids, verbatim: nothing is added. Each sequence needs at least two.
     #[cfg_attr(test, schemars(inner(length(min = 2))))]
     pub sequences: Vec<Vec<u32>>,
-    /// Whether the most likely ids are wanted too. An engine may ignore it.
+    /// Whether the answer also has the most likely id at each position. An engine may ignore this field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub most_likely: bool,
 }
