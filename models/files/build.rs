@@ -1,5 +1,5 @@
-//! Computes a digest of the embedded model's files, and fails clearly if one is missing. Makes a table of the shapes, so
-//! that a new shape needs only its file.
+//! Computes a digest of the embedded model's files, and fails with a message if one is missing. Makes a table of the shapes
+//! (the configs in `models/shapes`), so that a new shape needs only its file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

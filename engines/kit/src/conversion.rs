@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use model_files::ModelFolder;
-use model_files::conversions::{OtherConverter, convert_cached_by};
+use model_files::conversions::{ExternalConverter, convert_cached_by};
 
 const COMMAND: &str = "convert-with";
 const USAGE: &str = "usage: convert-with MODEL FORMAT DTYPE CONVERTER COMMAND [ARGUMENT...]";
@@ -38,7 +38,7 @@ fn find_or_convert(arguments: &[OsString]) -> Result<PathBuf> {
     let model = ModelFolder::open(model)?;
     let text = |argument: &OsString| argument.to_string_lossy().into_owned();
     let (format, dtype, converter) = (text(format), text(dtype), text(converter));
-    let by = OtherConverter { format: &format, dtype: &dtype, converter: &converter };
+    let by = ExternalConverter { format: &format, dtype: &dtype, converter: &converter };
     convert_cached_by(&model, by, &|folder| run(program, arguments, folder))
 }
 

@@ -1,4 +1,5 @@
-//! Prints the rate at which one thread converts numbers from and to each dtype, in million numbers a second.
+//! Prints the rate at which one thread converts numbers of each dtype to f32 (`widen`) and back (`narrow`), in million numbers
+//! a second.
 //!
 //! `cargo run --release -p model-files --example block-rates`
 #![expect(clippy::print_stdout, reason = "an example that prints")]

@@ -26,6 +26,7 @@ pub struct Conversion {
     pub used: SystemTime,
 }
 
+/// The content of a conversion's label file.
 #[derive(Serialize, Deserialize)]
 struct Label {
     model: String,
@@ -56,21 +57,21 @@ pub fn convert_cached(
     })
 }
 
-/// A conversion by a program of another project, into a folder.
+/// A program of another project that converts models into folders.
 #[derive(Debug, Clone, Copy)]
-pub struct OtherConverter<'a> {
-    /// The format and the dtype that it writes, in the words of the engine.
+pub struct ExternalConverter<'a> {
+    /// The format and the dtype that the program writes, as the engine names them.
     pub format: &'a str,
     pub dtype: &'a str,
-    /// Its name, version and settings. A conversion by another version is not used again.
+    /// The program's name, version and settings. A conversion by another version is not used again.
     pub converter: &'a str,
 }
 
-/// Returns the folder of the model as another project's program converts it. If the cache does not have it, `make` creates the
-/// folder at the path that it gets, and fills it.
+/// Returns the folder of a conversion by a program of another project. If the cache has none, `make` gets a path, and creates
+/// and fills a folder there.
 pub fn convert_cached_by(
     model: &ModelFolder,
-    by: OtherConverter,
+    by: ExternalConverter,
     make: &dyn Fn(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let is_word = |text: &str| {
@@ -94,7 +95,7 @@ fn find_or_create(
     file_name: &str,
     make: &dyn Fn(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    // `identity` below makes this check only if it finds no stored identity. The config may have changed since that was stored.
+    // `identity` below skips this check if an identity is stored. The config may have changed since the identity was stored.
     model.refuse_second_output_matrix()?;
     let digest = digest_of_other_files(model, converter);
     let folder = cache()?.join(format!("{}-{digest}-{}-{}", model.identity()?, label.format, label.dtype));
@@ -109,8 +110,8 @@ fn find_or_create(
 /// The version of the rules that convert a model: a conversion by other rules is not used again.
 const RULES_VERSION: u8 = 2;
 
-/// A digest of the files beside the weights, because the same weights with another config are another model, and of the name of
-/// the converter.
+/// A digest of the files beside the weights and of the converter's name: the same weights with another config or by another
+/// converter are another conversion.
 fn digest_of_other_files(model: &ModelFolder, converter: &str) -> String {
     let mut content = vec![RULES_VERSION];
     content.extend(converter.as_bytes());
@@ -211,7 +212,7 @@ pub fn clear() -> Result<u64> {
     Ok(removed)
 }
 
-/// From the most recently used conversion on, keeps `in_use` and each one that still fits into the limit; removes the others.
+/// Keeps `in_use` and, from the most recently used on, every conversion that still fits into the limit. Removes the others.
 /// Returns the bytes removed.
 fn shrink(limit: u64, in_use: Option<&Path>) -> Result<u64> {
     remove_abandoned(&cache()?, None);
@@ -231,7 +232,7 @@ fn cache() -> Result<PathBuf> {
     Ok(paths::data_dir()?.join("conversions"))
 }
 
-/// The path of the model in a complete conversion. It is named after the first model with this content.
+/// The path of the model in a complete conversion. Its last part is the name of the first model with this content.
 fn model_in(folder: &Path) -> Option<PathBuf> {
     let entries = read_folder(folder).ok().filter(|_| folder.join(LABEL_FILE).is_file())?;
     entries.iter().map(std::fs::DirEntry::path).find(|path| path.file_name() != Some(LABEL_FILE.as_ref()))

@@ -312,7 +312,7 @@ impl ModelFolder {
         if let Some(message) = invalid_id(&self.config) {
             bail!("{source}: {message}");
         }
-        // Refuses invalid factors of the rotation.
+        // This call refuses invalid factors of RoPE scaling.
         rope::llama3(&self.config).with_context(|| source.clone())?;
         let tensors: HashMap<String, &Tensor> =
             self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
@@ -334,7 +334,7 @@ impl ModelFolder {
     }
 
     /// Refuses a checkpoint with an output matrix that differs from the embedding, if the config ties the two: programs do not
-    /// agree on the matrix to use. Without a difference the checkpoint has the embedding twice. Reads both tensors.
+    /// agree on the matrix to use. An equal output matrix is a copy of the embedding, and is accepted. Reads both tensors.
     pub fn refuse_second_output_matrix(&self) -> Result<()> {
         let output = self.tensors.iter().find(|tensor| tensor.name == OUTPUT_MATRIX);
         let Some(output) = output.filter(|_| self.config.tie_word_embeddings) else { return Ok(()) };
@@ -403,7 +403,7 @@ impl ModelFolder {
 
     fn missing_message(&self, architecture: &Architecture, name: &str, source: &str) -> String {
         let missing =
-            || format!("model `{}`: tensor `{name}` is missing, which {source} requires", self.name);
+            || format!("model `{}`: tensor `{name}` is missing, and {source} requires it", self.name);
         self.mismatch_message(architecture, source).unwrap_or_else(missing)
     }
 
@@ -442,7 +442,7 @@ fn file_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("model `{}`", folder.display()))? {
         let entry = entry?;
-        // Reading a pipe would never end. Links are followed, as the hub's cache needs.
+        // Reading a pipe would never end. Links are followed, because the hub's cache consists of links.
         if entry.path().is_file() {
             names.extend(entry.file_name().into_string().ok());
         }

@@ -1,9 +1,9 @@
 //! Model folders: config, headers of the weights, tokenizer.
 //!
 //! The orchestrator tokenises with this crate, and engines load models with it. Opening a model reads headers and never
-//! weights; conversion and identity read some rows of weights, or a transposed matrix, at a time. The crate depends on no
-//! tensor framework, device or protocol. Sizes inside a file are untrusted: each is checked against the file before anything
-//! is allocated.
+//! weights. A conversion and the digest of a model's content read weights, a few rows or one transposed matrix at a time. The
+//! crate depends on no tensor framework, device or protocol. Sizes inside a file are untrusted: each is checked against the
+//! file before anything is allocated.
 //!
 //! An error with a known remedy ends in a separate line that begins with `hint: `.
 //!

@@ -93,7 +93,7 @@ fn a_missing_tensor_is_reported_with_the_config_that_requires_it() {
     tensors.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");
     assert_eq!(
         error_of(&write("lost", &tiny::config(), &tensors)),
-        "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, which `FOLDER/config.json` requires"
+        "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, and `FOLDER/config.json` requires it"
     );
 }
 

@@ -59,8 +59,8 @@ fn tables_of_size(vocabulary: u32) -> TokenizerTables {
 
 const SPACE_PREFIX: bool = true;
 
-/// Pieces of words of at most four letters, with byte fallback and scores like SentencePiece's BPE.
-fn pieces(space_prefix: bool) -> TokenizerTables {
+/// The tables of a SentencePiece-like BPE tokenizer: a few pieces of at most four letters, their scores, and byte fallback.
+fn sentencepiece_tables(space_prefix: bool) -> TokenizerTables {
     let mut tokens = vec!["<unk>".to_string(), "<s>".into(), "</s>".into()];
     let mut types = vec![TokenType::Unknown, TokenType::Control, TokenType::Control];
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
@@ -105,7 +105,7 @@ fn a_synthesised_tokenizer_is_the_same_on_every_machine() {
         let merges = tables.merges.iter().map(|(left, right)| format!("{left} {right}"));
         paths::digest(tables.tokens.iter().cloned().chain(merges).collect::<Vec<_>>().join("\n").as_bytes())
     };
-    // A change here changes every synthesised model, and its ids are part of the measurements.
+    // With another digest every synthesised model has another tokenizer, and the ids of its prompts change.
     assert_eq!(digest(&tables_of_size(2048)), "3b033538af0a73d2");
     assert_eq!(digest(&tables_of_size(32_000)), "ffc05a353265b30f");
 }
@@ -198,7 +198,7 @@ fn a_pre_tokenizer_is_restored_from_tokenizer_json_and_from_gguf() {
 fn scores_become_merges_and_merges_become_scores() {
     for space_prefix in [true, false] {
         let name = format!("pieces-{space_prefix}");
-        let read = read_back(&write_gguf(&pieces(space_prefix), &name)).unwrap();
+        let read = read_back(&write_gguf(&sentencepiece_tables(space_prefix), &name)).unwrap();
         let tokenizer = Tokenizer::from_tables(&read).unwrap();
         let joined_tokens = |text: &str| {
             let ids = tokenizer.encode(text).unwrap();
@@ -241,7 +241,7 @@ fn the_embedded_tokenizer_gives_the_same_ids_through_tables() {
 }
 
 #[test]
-fn ids_without_tokens_get_names_in_gguf_that_the_tokenizer_leaves_out() {
+fn ids_without_a_token_have_a_name_in_gguf_but_are_not_in_the_tokenizer() {
     let tables = tables_of_size(600);
     let path = with_tokenizer(&tables.to_gguf(640).unwrap(), 640).write("tokenizer-padded");
     let padded = read_back(&path).unwrap();
@@ -277,13 +277,13 @@ fn a_tokenizer_with_ids_beyond_the_vocabulary_is_refused() {
 }
 
 #[test]
-fn a_tokenizer_has_the_facts_of_its_files() {
+fn the_facts_about_a_tokenizer_are_read_from_its_files() {
     let embedded = ModelFolder::open(embedded::folder().unwrap()).unwrap();
     let facts = embedded.tokenizer_facts().unwrap().unwrap();
     let entries = u64::from(embedded.config.vocabulary_size);
     assert_eq!((facts.kind.as_str(), facts.entries, facts.chat_template), ("byte-level BPE", entries, false));
 
-    let mut tables = pieces(SPACE_PREFIX);
+    let mut tables = sentencepiece_tables(SPACE_PREFIX);
     tables.chat_template = Some("{{ messages }}".into());
     let path = write_gguf(&tables, "facts");
     let in_gguf = ModelFolder::open(&path).unwrap().tokenizer_facts().unwrap().unwrap();
@@ -315,7 +315,7 @@ fn a_tokenizer_has_the_facts_of_its_files() {
 #[test]
 fn an_error_about_a_step_that_llama_cpp_does_not_support_names_the_step() {
     let good: Value = serde_json::from_str(&tables_of_size(300).to_json().unwrap()).unwrap();
-    let pieces: Value = serde_json::from_str(&pieces(SPACE_PREFIX).to_json().unwrap()).unwrap();
+    let pieces: Value = serde_json::from_str(&sentencepiece_tables(SPACE_PREFIX).to_json().unwrap()).unwrap();
     let path = folder("refused").join("tokenizer.json");
     let refused = |file: &Value, pointer: &str, value: Value| {
         let mut file = file.clone();
@@ -357,10 +357,10 @@ fn an_error_about_a_step_that_llama_cpp_does_not_support_names_the_step() {
 }
 
 #[test]
-fn newer_and_older_spellings_give_the_same_tables() {
-    let tables = pieces(SPACE_PREFIX);
+fn newer_and_older_forms_of_tokenizer_json_give_the_same_tables() {
+    let tables = sentencepiece_tables(SPACE_PREFIX);
     let mut file: Value = serde_json::from_str(&tables.to_json().unwrap()).unwrap();
-    let path = folder("spellings").join("tokenizer.json");
+    let path = folder("forms").join("tokenizer.json");
     write_json(&path, &file);
     let expected = from_json(&path).unwrap();
     file["normalizer"] = Value::Null;
@@ -393,7 +393,7 @@ fn an_error_about_broken_tables_in_a_gguf_names_the_file_and_the_key() {
         assert!(refused.contains("x.gguf`") && refused.contains(key), "{key}: {refused}");
         refused
     };
-    let (bytes, pieces) = (tables_of_size(300), pieces(SPACE_PREFIX));
+    let (bytes, pieces) = (tables_of_size(300), sentencepiece_tables(SPACE_PREFIX));
     let text = |text: &str| Some(ValueToWrite::Text(text.into()));
     let merges = |merge: &str| Some(ValueToWrite::Texts(vec![merge.into()]));
     let key = |name: &str| format!("tokenizer.ggml.{name}");
@@ -424,7 +424,9 @@ fn an_error_about_broken_tables_in_a_gguf_names_the_file_and_the_key() {
 
 #[test]
 fn a_changed_byte_of_a_gguf_file_does_not_panic() {
-    for (tables, name) in [(tables_of_size(300), "changed-bytes"), (pieces(SPACE_PREFIX), "changed-pieces")] {
+    for (tables, name) in
+        [(tables_of_size(300), "changed-bytes"), (sentencepiece_tables(SPACE_PREFIX), "changed-pieces")]
+    {
         let path = write_gguf(&tables, name);
         let good = std::fs::read(&path).unwrap();
         let (mut accepted, mut refused) = (0, 0);

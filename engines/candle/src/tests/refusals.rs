@@ -49,7 +49,7 @@ fn ignored_field(field: &str, found: &str) -> String {
 
 /// The message of `model_files` for a missing tensor.
 fn missing_tensor(tensor: &str) -> String {
-    format!("model: model `NAME`: tensor `{tensor}` is missing, which `FOLDER/config.json` requires")
+    format!("model: model `NAME`: tensor `{tensor}` is missing, and `FOLDER/config.json` requires it")
 }
 
 #[test]

@@ -25,15 +25,16 @@ const HEADER_MULTIPLE: usize = 32;
 /// bytes in memory.
 const JSON_MULTIPLE: usize = 128;
 
-/// Allowed bytes of memory for each byte of a model, when its parts are listed. A config may claim as many layers as the
-/// headers have tensors, and the list has a dozen parts for each layer.
+/// Allowed bytes of memory for each byte of a model, when the tensors that it requires are listed. A config may claim as many
+/// layers as the headers have tensors, and the list has a dozen tensors for each layer.
 const PARTS_MULTIPLE: usize = 512;
 
 /// The separator of files. It never occurs in UTF-8, so it never cuts JSON in two.
 pub const SEPARATOR: u8 = 0xff;
 
 /// Reads a safetensors file. The lower 31 bits of the first four bytes are the length of the data; the file's beginning follows.
-/// If the highest bit is set, the target corrects the header's length, so that a changed header is not always refused for it.
+/// If the highest bit is set, the target corrects the header's length, so that a changed header is not always refused for its
+/// length.
 pub fn safetensors(bytes: &[u8]) -> bool {
     let Some((word, rest)) = bytes.split_first_chunk() else { return false };
     let word = u32::from_le_bytes(*word);
@@ -143,7 +144,7 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
     assert_eq!(opened.dtypes().values().sum::<u64>(), opened.weights_bytes());
     let _ = opened.parameters();
     assert!(opened.tensors.iter().all(|tensor| tensor.file < opened.weights.len()));
-    // `ModelFacts::of` must accept or refuse the model within a bound in proportion to its files.
+    // `ModelFacts::of` must accept or refuse the model in memory that is limited in proportion to the bytes of its files.
     if let Some(facts) = read_within_bound(PARTS_MULTIPLE, file_bytes, || ModelFacts::of(opened)) {
         let component_bytes: u64 = facts.components.iter().map(|component| component.bytes).sum();
         assert!(

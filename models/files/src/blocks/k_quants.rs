@@ -1,26 +1,27 @@
-//! The K dtypes, with blocks of 256 numbers in groups: the readers of Q2_K, Q3_K and Q5_K, which cannot be written, and the
-//! common parts of Q4_K and Q6_K.
+//! The K dtypes: a block has 256 numbers, in groups. This file reads Q2_K, Q3_K and Q5_K, which this crate does not write, and
+//! has the common parts of Q4_K and Q6_K.
 //!
 //! ```text
-//! Q2_K   byte  0  s[16]   of each group of 16 numbers: lower half the scale, upper half the minimum
-//!             16  q[64]   four of 2 bits
+//! Q2_K   byte  0  s[16]   one byte for each group of 16 numbers: lower 4 bits the scale, upper 4 bits the minimum
+//!             16  q[64]   four numbers of 2 bits in each byte
 //!             80  d       f16
 //!             82  dmin    f16           number i = (d * scale) * q_i - dmin * minimum, both of group i / 16
 //!
 //! Q3_K   byte  0  h[32]   bit k of byte l is the highest bit of q_(32 k + l)
-//!             32  q[64]   four of 2 bits, the lower bits
-//!             96  s[12]   scales of 6 bits. Lower 4 bits: of groups 0 to 7 the lower halves of bytes 0 to 7, of groups 8 to
-//!                         15 the upper halves. Upper 2 bits: of group 4 k + l in byte 8 + l at bit 2 k
+//!             32  q[64]   the lower bits of q_i: four numbers of 2 bits in each byte
+//!             96  s[12]   scales of 6 bits. The lower 4 bits of groups 0 to 7 are the lower halves of bytes 0 to 7, those of
+//!                         groups 8 to 15 the upper halves. The upper 2 bits of group 4 k + l are in byte 8 + l, at bit 2 k
 //!            108  d       f16           number i = (d * (scale - 32)) * (q_i - 4), with the scale of group i / 16
 //!
 //! Q5_K   byte  0  d       f16
 //!              2  dmin    f16
 //!              4  s[12]   scales and minima of the 8 groups of 32 numbers, packed as in Q4_K
 //!             16  h[32]   bit k of byte l is the highest bit of q_(32 k + l)
-//!             48  q[128]  two of 4 bits, the lower bits, as in Q4_K
+//!             48  q[128]  the lower bits of q_i: two numbers of 4 bits in each byte, as in Q4_K
 //!                                       number i = (d * scale) * q_i - dmin * minimum, both of group i / 32
 //!
-//! In Q2_K and Q3_K, of the 128 numbers of each half: number 32 k + l is in byte l of the half's 32 bytes of q, at bit 2 k.
+//! In Q2_K and Q3_K, each half of a block has 128 numbers in 32 bytes of q. Number 32 k + l of a half is in its byte l, at
+//! bit 2 k.
 //! ```
 
 use super::{Dtype, Encoding, f16_at, widen_blocks};
