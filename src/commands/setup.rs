@@ -131,7 +131,7 @@ fn with_disk_size(folder: &Path) -> String {
 /// The status of a program: whether it exists, whether it can run, and the note about its build.
 fn build_status(registry: &Registry, program: Program) -> String {
     let (status, note) = match registry.state_ignoring_driver(program) {
-        State::Never(unavailable) => return unavailable.reason,
+        State::CannotRun(unavailable) => return unavailable.reason,
         State::NotBuilt => ("not built", program.build.and_then(|build| build.note.as_ref())),
         State::NoEnvironment | State::Ready(_) => ("built", None),
     };

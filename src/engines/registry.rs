@@ -97,7 +97,7 @@ pub enum State {
     NotBuilt,
     NoEnvironment,
     /// The engine cannot run here, and no set-up by this program changes that.
-    Never(Unavailable),
+    CannotRun(Unavailable),
 }
 
 #[derive(Debug)]
@@ -234,10 +234,10 @@ impl Registry {
     /// The state for a run. A wrong system or a missing driver comes first.
     pub fn state(&self, program: Program) -> State {
         if let Some(unavailable) = wrong_system(program) {
-            return State::Never(unavailable);
+            return State::CannotRun(unavailable);
         }
         match missing_driver(program) {
-            Some(no_driver) => State::Never(with_missing_python(no_driver, program)),
+            Some(no_driver) => State::CannotRun(with_missing_python(no_driver, program)),
             None => self.state_ignoring_driver(program),
         }
     }
@@ -247,10 +247,10 @@ impl Registry {
         let engine = program.engine;
         let python = engine.python();
         match (wrong_system(program), &python) {
-            (Some(unavailable), _) => return State::Never(unavailable),
+            (Some(unavailable), _) => return State::CannotRun(unavailable),
             (None, Some(Err(error))) => {
                 let hint = error.downcast_ref().map(paths::NoProgram::hint);
-                return never_state(format!("{error:#}"), hint);
+                return cannot_run(format!("{error:#}"), hint);
             }
             _ => {}
         }
@@ -267,7 +267,7 @@ impl Registry {
                     }
                 };
                 let searched = "beside this program or on PATH";
-                never_state(format!("no `{binary}` {searched}; {how} a checkout of the source"), Some(hint))
+                cannot_run(format!("no `{binary}` {searched}; {how} a checkout of the source"), Some(hint))
             }
         }
     }
@@ -327,7 +327,7 @@ fn load_values(engine: &Engine, preset: &Preset) -> LoadValues {
 /// The reason why a program in this state cannot start, and the command that helps. Not for `State::Ready`.
 pub fn obstacle(program: Program, state: &State) -> Unavailable {
     match state {
-        State::Never(unavailable) => unavailable.clone(),
+        State::CannotRun(unavailable) => unavailable.clone(),
         State::NotBuilt | State::Ready(_) => {
             Unavailable { reason: "not built".into(), hint: Some(set_up_command(program)) }
         }
@@ -393,8 +393,8 @@ pub enum FoundEngine<'a> {
     Program(PathBuf),
 }
 
-fn never_state(reason: String, hint: Option<String>) -> State {
-    State::Never(Unavailable { reason, hint })
+fn cannot_run(reason: String, hint: Option<String>) -> State {
+    State::CannotRun(Unavailable { reason, hint })
 }
 
 pub fn target_dir(root: &Path) -> PathBuf {

@@ -33,7 +33,7 @@ pub struct SetUpContext<'a> {
 }
 
 impl<'a> SetUpContext<'a> {
-    /// `run_mark`: a name and a value, see `Steps`.
+    /// `run_mark`: the name and the value of the environment variable that marks every process of the run.
     pub fn new(
         registry: &'a Registry,
         run_mark: (&'static str, &'a str),
@@ -48,9 +48,9 @@ impl<'a> SetUpContext<'a> {
     }
 
     /// Before a run: builds a program, and sets its engine up if the manifest lets a run do so. Does nothing for a program that
-    /// cannot start on this machine; its row has the reason.
+    /// cannot start on this machine; the report's row for it has the reason.
     pub fn prepare(&mut self, program: Program) -> Result<(), Unavailable> {
-        if matches!(self.registry.state(program), State::Never(_)) {
+        if matches!(self.registry.state(program), State::CannotRun(_)) {
             return Ok(());
         }
         if let Some(prepared) = self.prepared.get(&program_key(program)) {
@@ -88,7 +88,7 @@ impl<'a> SetUpContext<'a> {
     /// On request: builds an engine for a device and sets it up. Returns a message for the user.
     pub fn set_up(&mut self, engine: &Engine, device: &Device) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.program_for(device));
-        if let State::Never(unavailable) = self.registry.state_ignoring_driver(program) {
+        if let State::CannotRun(unavailable) = self.registry.state_ignoring_driver(program) {
             bail!("`{name}` cannot run here: {}", unavailable.message());
         }
         if !self.prepared.contains_key(&program_key(program)) {
@@ -149,7 +149,8 @@ impl<'a> SetUpContext<'a> {
         let suffix = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
         let (step, note) = match self.registry.state_ignoring_driver(program) {
             State::NotBuilt => (format!("building{suffix}"), build.note.clone()),
-            // Cargo keeps its downloads. Another build command may download again, so its note with the size is shown again.
+            // Cargo keeps its downloads. A build command other than cargo may download again, so its note with the size is
+            // shown again.
             _ => {
                 let note = build.note.clone().filter(|_| build.package.is_none());
                 (format!("bringing its build{suffix} up to date"), note)
@@ -164,8 +165,8 @@ fn program_key(program: Program) -> (String, String) {
     (program.engine.manifest.name.clone(), program.binary.to_string())
 }
 
-/// The command that builds one program. Cargo chooses the features of shared crates for all packages that are selected. So a
-/// default member is built with all default members selected: then cargo reuses the crates that `cargo run` has compiled.
+/// The command that builds one program. Cargo unifies the features of a dependency over all selected packages. So an engine
+/// among the default members is built with the selection of `cargo run`, and cargo reuses the crates that it has compiled.
 fn cargo_command(root: &Path, program: Program, package: &str, features: &[String]) -> Vec<String> {
     let mut command: Vec<String> = ["cargo", "build", "--release"].map(String::from).into();
     if features.is_empty() && is_default_member(root, &program.engine.manifest.name) {

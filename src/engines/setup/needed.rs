@@ -30,7 +30,7 @@ impl<'a> Needed<'a> {
         for device in devices {
             let program = engine.program_for(device);
             match registry.state(program) {
-                State::Never(unavailable) => {
+                State::CannotRun(unavailable) => {
                     if !needed.impossible.contains(&unavailable) {
                         needed.impossible.push(unavailable);
                     }
