@@ -1,9 +1,9 @@
 //! An engine that computes nothing: its measured cost is the cost of a request. It uses no engine kit, which would add to the
 //! cost. Its time stamps come from a real clock. It sleeps for each token as long as the option `ms_per_token` says.
 //!
-//! It is a crate of its own, because a release build optimises it as it optimises the engines, and not the package `orchestrate`
-//! (`profile.release` in `Cargo.toml`). It is compiled into `orchestrate` all the same, so nothing is installed beside it. Its
-//! functions are not generic: generic code is compiled, and so optimised, with the crate that calls it.
+//! The engine is a separate crate, because a release build optimises the engines' crates more than the package `orchestrate`
+//! (`profile.release` in `Cargo.toml`). The crate is linked into `orchestrate`, so users install no second program. Its
+//! functions are not generic, because generic code is optimised like the crate that calls it.
 
 use std::io::Read;
 use std::time::{Duration, Instant};

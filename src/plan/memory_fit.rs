@@ -28,9 +28,9 @@ impl Plan {
         self
     }
 
-    /// Takes another reference if a row with this name is unavailable: the widest precision of the same engine whose rows are
-    /// available on every model, and differ from that row only in the precision. Of equal widths, the first counts. Without one,
-    /// the reference stays. A new reference gets a twin.
+    /// Replaces the reference if one of its rows is unavailable. The new reference differs from it only in the precision: the
+    /// widest precision that is available with every model, and of equal widths the first. If there is none, the reference
+    /// stays. A new reference gets a twin.
     pub fn with_available_reference(mut self) -> Self {
         let rows = || self.row_indices().map(|index| &self.configurations[index]);
         let is_available =
@@ -77,7 +77,8 @@ impl Plan {
         Some(Unavailable { reason, hint: None })
     }
 
-    /// The tokens of the largest request on the model, with all sequences of a batch. A verifier checks all cases.
+    /// The tokens of the largest request to the model, with all sequences of a batch. Cases of every engine count, because the
+    /// verifier checks them all.
     fn largest_request(&self, configuration: &Configuration) -> u64 {
         let on_model = |index: usize| self.configurations[index].model == configuration.model;
         let requests = self.cases.iter().filter(|case| on_model(case.configuration)).map(|case| {
@@ -95,13 +96,13 @@ impl Plan {
     }
 }
 
-/// The dtype of the weights in memory: f32 for the verifier, else as requested, else as in the model's files. An option that
-/// quantizes the weights hides it.
+/// The dtype of the weights in memory: f32 for the verifier, else as requested, else as in the model's files. `None` if an
+/// option quantizes the weights, because their dtype is then unknown.
 fn dtype_of(configuration: &Configuration) -> Option<&str> {
     match configuration.role {
         _ if configuration.options.contains_key(QUANTIZE_OPTION) => None,
         Some(Role::Verifier) => Some(VERIFIER_DTYPE),
-        // It loads no weights.
+        // The null engine loads no weights.
         Some(Role::NullEngine) => None,
         _ => configuration.dtype.as_deref().or(configuration.model.dtype.as_deref()),
     }
@@ -191,7 +192,7 @@ mod tests {
         let references = [8, 4, 1].map(|gigabytes| of_one_engine(1_000_000_000, gigabytes));
         assert_eq!(references, ["toy f32", "toy bf16", "toy q4_0"]);
         assert_eq!(of_one_engine(8_000_000_000, 1), "toy f32", "nothing fits");
-        // A row that differs in more than the precision, and one whose option hides its precision, are no reference.
+        // A row that differs in more than the precision is no reference.
         let mut plan = plan(1_000_000_000);
         for (row, dtype) in plan.configurations.iter_mut().zip(["bf16", "f32", "q4_0"]) {
             (row.engine, row.dtype) = ("toy".into(), Some(dtype.into()));
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_is_that_of_the_gpu_that_cuda_gives_this_index() {
+    fn the_memory_of_a_device_is_that_of_the_gpu_with_its_cuda_index() {
         let gpu = |index, gigabytes: u64| Gpu {
             index,
             memory_bytes: Some(gigabytes * 1_000_000_000),

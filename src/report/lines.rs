@@ -178,7 +178,7 @@ fn pair_fields(pair: &PairVerdict) -> Option<Vec<NamedField>> {
     ])
 }
 
-/// The lines of a precision: its gain and its loss against the widest one of its engine, which is the reference here.
+/// The lines of a precision: its gain and its loss against the widest precision of its engine, the reference here.
 fn precision(report: &Report, impact: &PrecisionImpact) -> Vec<Vec<NamedField>> {
     let line = |row: &Row, metric: &str, unit: &str, n: usize, fields: Vec<NamedField>| {
         let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
@@ -212,7 +212,7 @@ fn setting(report: &Report, impact: &SettingImpact) -> Option<Vec<NamedField>> {
     Some([named, metric_fields(&setting, metric.unit.symbol(), n), pair_fields(&impact.pair)?].concat())
 }
 
-/// The lines of a cost: that of a million tokens, and its return over each other configuration, which is the reference here. A
+/// The lines of a cost: that of a million tokens, and the saving over each other configuration, which is the reference here. A
 /// ratio above 1 is cheaper.
 fn cost(report: &Report, cost: &Cost) -> Vec<Vec<NamedField>> {
     let row = cost.row;
@@ -233,7 +233,7 @@ fn cost(report: &Report, cost: &Cost) -> Vec<Vec<NamedField>> {
     std::iter::once(own).chain(returns).collect()
 }
 
-/// The verification status of the row's engine, its deviation, the number of scored tokens, and the position of the first token
+/// The verification status of the row's engine, its drift, the number of scored tokens, and the position of the first token
 /// that differs from the verifier's answer.
 fn output(report: &Report, row: &Row) -> Vec<NamedField> {
     let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Vec::new() };

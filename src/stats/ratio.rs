@@ -1,8 +1,8 @@
 //! Paired log ratios: the data of a comparison of two configurations.
 //!
 //! Both sides of a pair were measured in the same round, moments apart, so common noise of the machine cancels in their ratio.
-//! Ratios are averaged as logarithms: twice as fast and half as fast then lie equally far from equal (Fleming and Wallace, "How
-//! Not to Lie with Statistics", Communications of the ACM 29 (1986)).
+//! Ratios are averaged as logarithms: those of twice as fast and of half as fast have the same distance from 0 (Fleming and
+//! Wallace, "How Not to Lie with Statistics", Communications of the ACM 29 (1986)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -81,7 +81,7 @@ pub enum NoRatio {
 impl fmt::Display for NoRatio {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::NothingShared => write!(f, "no round has values of both sides"),
+            Self::NothingShared => write!(f, "no round has a value on both sides of the comparison"),
             Self::UnusableValue { block, round, value } => {
                 write!(
                     f,

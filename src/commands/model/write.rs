@@ -143,7 +143,7 @@ fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
     Ok(writable.map_err(|error| Usage(format!("{error:#}\nhint: {hint}")))?)
 }
 
-/// Writes a model with a bar of bytes on stderr, and prints its path on stdout, for a pipe. Ctrl-C ends the work
+/// Writes a model with a progress bar on stderr, and prints the model's path on stdout, for a pipe. Ctrl-C ends the work
 /// with an error, after which the incomplete files are removed.
 #[expect(clippy::print_stderr, reason = "a summary for the user; only the path goes to stdout")]
 fn write(name: &str, work: impl FnOnce(OnProgress) -> Result<Written>) -> Result<u8> {

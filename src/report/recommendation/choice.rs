@@ -17,14 +17,16 @@ use crate::report::run_report::Report;
 use crate::text::line;
 use stats::{Comparison, Verdict};
 
-/// The largest ratio of the latencies of a tie. If a difference is uncertain and larger, the engine with the lower estimated
-/// latency is recommended.
+/// The largest ratio of latencies at which engines tie. If a difference is uncertain and larger, the engine with the lower
+/// estimated latency is recommended.
 pub const MAX_TIE_RATIO: f64 = 1.1;
 
 /// The configurations of a record that may be recommended: they can have a rank, and have a latency. `excluded` has the others,
 /// each with the reason.
 pub struct Candidates {
+    /// The workload of the time to first token.
     pub first_token: Option<String>,
+    /// The workload of the decode rate.
     pub decode: Option<String>,
     eligible: Vec<Candidate>,
     excluded: Vec<(String, NotRecommended)>,
