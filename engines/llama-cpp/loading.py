@@ -8,7 +8,7 @@ import library
 from context import Contexts
 from conversion import convert_by_program
 from engine_kit import Failed
-from model import LlamaModel, Text
+from model import LlamaModel, Tokenizer
 from model_folder import read_json
 
 # The first bytes of every GGUF file.
@@ -38,7 +38,7 @@ def load(request, dtype, options, phases):
         # By default one thread for each core, as in llama.cpp's own programs.
         threads = request.threads or len(library.processors_by_core())
         contexts = Contexts(weights, options, threads, max_tokens, request.context_tokens)
-    return LlamaModel(weights, Text(weights), contexts, options, max_tokens)
+    return LlamaModel(weights, Tokenizer(weights), contexts, options, max_tokens)
 
 
 def check_context(requested, weights):

@@ -11,8 +11,8 @@ from engine_kit import Model, Sampler, check_logit
 
 
 class LlamaModel(Model):
-    def __init__(self, weights, text, contexts, options, max_tokens):
-        self._weights, self._text, self._contexts = weights, text, contexts
+    def __init__(self, weights, tokenizer, contexts, options, max_tokens):
+        self._weights, self._tokenizer, self._contexts = weights, tokenizer, contexts
         self._options, self._max_tokens = options, max_tokens
         self._facts = self._read_facts()
 
@@ -61,10 +61,10 @@ class LlamaModel(Model):
         return logprobs
 
     def encode(self, text):
-        return self._text.encode(text)
+        return self._tokenizer.encode(text)
 
     def decode(self, ids):
-        return self._text.decode(ids)
+        return self._tokenizer.decode(ids)
 
     def facts(self):
         return dict(self._facts)
@@ -89,7 +89,7 @@ class LlamaModel(Model):
             "layers": bindings.llama_model_n_layer(handle),
             "heads": bindings.llama_model_n_head(handle),
             "kv_heads": bindings.llama_model_n_head_kv(handle),
-            "eos_ids": self._text.eos_ids,
+            "eos_ids": self._tokenizer.eos_ids,
             "libraries": library.versions(),
             "batch_tokens": context.batch_tokens,
             "pass_tokens": context.pass_tokens,
@@ -98,8 +98,8 @@ class LlamaModel(Model):
             "pin": self._options.pin,
             "file": os.fspath(weights.file),
         }
-        if self._text.bos_id is not None:
-            facts["bos_id"] = self._text.bos_id
+        if self._tokenizer.bos_id is not None:
+            facts["bos_id"] = self._tokenizer.bos_id
         return facts
 
 
@@ -127,7 +127,7 @@ def generate_without_cache(context, job, tokens, choose):
         active = unfinished
 
 
-class Text:
+class Tokenizer:
     """Converts between texts and ids by the vocabulary in the file."""
 
     def __init__(self, weights):

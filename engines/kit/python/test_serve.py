@@ -21,7 +21,8 @@ def start(**options):
     return subprocess.Popen([sys.executable, str(TOY)], env=ENVIRONMENT, **{**pipes, **options})
 
 
-def converse(data):
+def run_engine(data):
+    """Runs the engine with `data` on its stdin. Returns its messages, its stderr and its exit code."""
     engine = start()
     stdout, stderr = engine.communicate(data, timeout=60)
     return [json.loads(line) for line in stdout.splitlines()], stderr.decode(), engine.returncode
@@ -45,17 +46,17 @@ class EngineProcess(unittest.TestCase):
         return engine
 
     def test_a_request_gets_one_line_and_a_summary_on_stderr(self):
-        (answer,), stderr, code = converse(b'{"prompt":"Hello","iterations":50}\n')
+        (answer,), stderr, code = run_engine(b'{"prompt":"Hello","iterations":50}\n')
         self.assertEqual((answer["type"], len(answer["iterations"]), code), ("generated", 50, 0))
         self.assertIn("50 iterations, 1600 tokens; first token ", stderr)
         self.assertIn("load_ns", answer["loaded"])
 
     def test_a_last_line_without_a_newline_is_answered(self):
-        (answer,), _, code = converse(b'{"prompt":"Hello"}')
+        (answer,), _, code = run_engine(b'{"prompt":"Hello"}')
         self.assertEqual((answer["type"], code), ("generated", 0))
 
     def test_output_printed_by_the_engine_goes_to_stderr(self):
-        messages, stderr, _ = converse(b'{"prompt_ids":[%d]}\n' % PRINTS)
+        messages, stderr, _ = run_engine(b'{"prompt_ids":[%d]}\n' % PRINTS)
         self.assertEqual([message["type"] for message in messages], ["generated"])
         self.assertIn("output before the first request", stderr)
         self.assertIn("library output\n", stderr)
@@ -63,13 +64,13 @@ class EngineProcess(unittest.TestCase):
     def test_invalid_lines_are_answered_once_each_and_the_engine_continues(self):
         too_long, not_utf8 = b"a" * (MAX_LINE_BYTES + 1), bytes(range(128, 256))
         lines = [b'<"prompt":"Hello","iterations":50}', b"", too_long, not_utf8, b'{"iterations":-1}']
-        messages, _, code = converse(b"\n".join([*lines, b'{"type":"shutdown"}', b'{"prompt":"never"}']) + b"\n")
+        messages, _, code = run_engine(b"\n".join([*lines, b'{"type":"shutdown"}', b'{"prompt":"never"}']) + b"\n")
         self.assertEqual([message["type"] for message in messages], ["failed"] * 5 + ["bye"])
         self.assertEqual(messages[0]["message"], "column 1: expected `{`, found `<`")
         self.assertEqual(code, 0)
 
     def test_an_engine_without_input_ends_without_an_answer(self):
-        messages, _, code = converse(b"")
+        messages, _, code = run_engine(b"")
         self.assertEqual((messages, code), ([], 0))
 
     def test_an_answer_without_a_reader_ends_the_engine(self):

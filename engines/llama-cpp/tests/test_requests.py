@@ -1,4 +1,4 @@
-"""Tests generation, scores and texts: batches, caches and several calls do not change the tokens."""
+"""Tests generation, scores and texts: a batch, the cache and the division of a prompt into calls do not change the tokens."""
 
 import math
 import unittest

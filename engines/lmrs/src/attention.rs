@@ -174,7 +174,7 @@ impl Partial {
         self.clear(job.rows(attention.heads), attention.heads.head_dim);
         self.scale_queries(attention, job);
         for block in blocks.clone() {
-            // Bytes to the same head's tile in the next block, which is prefetched; 0 for no prefetch.
+            // The distance in bytes to the same head's tile in the next block, which is prefetched; 0 for no prefetch.
             let ahead = if block + 1 < blocks.end { job.segment.cache.block_bytes() } else { 0 };
             self.score(attention, job, block, ahead);
             self.weigh(attention, job, block);

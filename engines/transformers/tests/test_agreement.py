@@ -1,5 +1,5 @@
 """Compares this engine with the engine `pytorch-baseline`, in several presets with the embedded model on a CPU. f32 gives the
-same ids. The drift of the other presets is about that of the README."""
+same ids. The drift of each other preset is about as large as the README says."""
 
 import json
 import os
@@ -28,7 +28,7 @@ DRIFT = {
     "int4": ({"quantize": "int4"}, None, 0.054),
 }
 if FULL_TESTS:
-    # The step of path `fast` is compiled.
+    # Path `fast` compiles its step, which takes minutes.
     DRIFT["fast-int8"] = ({"path": "fast", "quantize": "int8"}, None, 0.01)
 
 # The drift of `int8-dynamic` on processors without VNNI, where activations have 7 bits.

@@ -1,5 +1,5 @@
 //! Products of activations with weights. There are so many copies of the weights that no cache holds them.
-#![expect(unsafe_code, reason = "a file of our own as memory")]
+#![expect(unsafe_code, reason = "maps its own file into memory")]
 
 use std::io::Write;
 
@@ -18,7 +18,8 @@ use crate::arguments::Arguments;
 
 /// Bytes of all copies of a matrix: more than the processor caches of every machine that was tried.
 const WEIGHTS_BYTES: usize = 256 << 20;
-/// The fewest bytes of weights in a turn with at most 8 tokens.
+/// A case of at most 8 tokens repeats its product in each `Case::run_turn` until it has read at least this many bytes of
+/// weights.
 const MIN_TURN_BYTES: usize = 64 << 20;
 
 pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
@@ -63,6 +64,7 @@ fn case(labels: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level,
     }
 }
 
+/// The arithmetic units whose limits the products are compared with: the first one with a probe result counts.
 fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     match (level.name(), format) {
         ("amx", format) if format.tile.is_some() => &["amx_bf16"],
@@ -114,7 +116,7 @@ impl Weights {
     }
 }
 
-/// Copies of packed rows without exceptions (`formats/bf16z`), because real models have few, and random bytes would have the
+/// Copies of packed rows without exceptions (`formats/bf16z`). Real models have few exceptions, and random bytes would have the
 /// maximum. The copies are in anonymous memory, even with `--file`, as in a load.
 fn pack_copies(format: &'static Format, outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
     let name = format.name;

@@ -38,8 +38,8 @@ pub trait Decoder {
     fn truncate(&mut self, cache: &mut Self::Cache, ids: usize);
 }
 
-/// The most rows of a pass in which each row gets the same bits as in a pass of its own. With more rows, kernels may round
-/// more and sum in another order, so other requests must not influence which rows share such a pass.
+/// In a pass of at most this number of rows, each row gets the same bits as in a pass of its own. In a larger pass, kernels may
+/// round more and sum in another order, so the choice of its rows must not depend on other requests.
 pub const MAX_DECODE_ROWS: usize = 8;
 
 /// Ids that go through the network together and continue their sequence. Each id is a row of the pass. A span is never empty.
