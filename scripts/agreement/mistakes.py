@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 ONE_BF16 = b"\x80\x3f"
-# Llama 3's scaling of RoPE. `scaled` adds the context length of the model before the scaling.
+# Llama 3's scaling of RoPE. `scaled` adds the context length that the model had before it was scaled.
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -64,7 +64,8 @@ def permuted(name: str):
 
 
 def two_rows_swapped(copy: Copy) -> None:
-    """Swaps two rows of a matrix, the smallest permutation: it shows how small a mistake the bounds can find."""
+    """Swaps two rows of a matrix, the smallest permutation. It shows how small a mistake the bounds of the verification status
+    can find."""
     name = tensor_name(copy, "self_attn.q_proj")
     rows = copy.rows(name)
     copy.put(name, [rows[1], rows[0], *rows[2:]])

@@ -1,17 +1,17 @@
-"""Interpolated modified Kneser-Ney n-grams over token ids: a baseline that only counts.
+"""Interpolated modified Kneser-Ney n-grams over token ids: a baseline without a neural network.
 
 The formulas are those of Chen and Goodman, "An empirical study of smoothing techniques for language modeling" (1998):
 
     p(w | h) = max(c(hw) - D(c(hw)), 0) / c(h) + gamma(h) p(w | h'),   gamma(h) = sum of the discounts / c(h)
 
-where h' is h without its first word, c is the count in the highest order and the number of different left neighbours in
-the lower orders, D takes three values (for counts of 1, of 2, of more), and the lowest order is mixed with 1 / vocab_size.
+Here h' is h without its first word. c is the count in the highest order, and the number of different left neighbours in the
+lower orders. D has three values: for a count of 1, of 2, and of more. The lowest order is mixed with 1 / vocab_size.
 """
 
 import numpy as np
 
 BOS = 0
-BITS = 12  # of a token id; a key of 64 bits holds five ids
+BITS = 12  # the bits of one token id: a key of 64 bits holds five ids
 
 
 def ngram_keys(stream: np.ndarray, order: int) -> np.ndarray:
@@ -69,7 +69,8 @@ def lookup(sorted_keys: np.ndarray, keys: np.ndarray, values: np.ndarray):
 
 
 class Ngrams:
-    """Models of order 1 to `highest`. `top[n]` is the table of order n in the model of order n, `below[n]` in higher models."""
+    """Models of order 1 to `highest`. `top[n]` is the table of order n for the model of order n, `below[n]` for models of a
+    higher order."""
 
     def __init__(self, stream: np.ndarray, vocab_size: int, highest: int = 5):
         self.vocab_size, self.highest = vocab_size, highest

@@ -19,8 +19,8 @@ fn on_terminal(columns: u16, rows: u16, options: &[&str]) -> String {
     (size.ws_col, size.ws_row) = (columns, rows);
     tcsetwinsize(&terminal, size).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap();
-    let inner = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    let stdio = || Stdio::from(inner.try_clone().unwrap());
+    let program_side = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let stdio = || Stdio::from(program_side.try_clone().unwrap());
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.args(DECODE).args(["--iterations", "1", "--warmup", "1"]).args(options);
@@ -30,7 +30,7 @@ fn on_terminal(columns: u16, rows: u16, options: &[&str]) -> String {
     }
     let mut child = command.stdin(Stdio::null()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
     // While the command and this process hold the terminal open, reading does not end.
-    drop((command, inner));
+    drop((command, program_side));
     let output = read_to_end(terminal);
     assert!(child.wait().unwrap().success(), "{output}");
     output
@@ -57,9 +57,9 @@ fn the_results_so_far_are_replaced_after_each_block_and_the_report_follows() {
         assert!(between.contains("F\u{1b}[J"), "{between:?}");
     }
     let end = &output[blocks[2]..];
-    let whole = &end[end.find("F\u{1b}[J").expect(end)..];
-    assert!(whole.contains("record: ") && whole.contains("decode"), "{whole}");
-    assert!(!whole.contains("so far"), "{whole}");
+    let report = &end[end.find("F\u{1b}[J").expect(end)..];
+    assert!(report.contains("record: ") && report.contains("decode"), "{report}");
+    assert!(!report.contains("so far"), "{report}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_live_line_fits_into_eighty_columns() {
 }
 
 #[test]
-fn a_program_that_reads_the_report_sees_only_the_last_one() {
+fn a_pipe_gets_the_final_report_without_the_results_so_far() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.args(DECODE).args(["--iterations", "1", "--warmup", "1", "--blocks", "2", "-e"]);
