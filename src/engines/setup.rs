@@ -98,7 +98,10 @@ impl<'a> SetUpContext<'a> {
         let no_driver = registry::missing_driver(program);
         match self.registry.state_ignoring_driver(program) {
             State::NotBuilt => {
-                bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
+                bail!(
+                    "`{name}`: its build succeeded, but there is no `{}` in cargo's `release` folder",
+                    program.binary
+                )
             }
             // Without the driver no environment is created. The program is built, because it can be copied to another machine; an
             // environment cannot.
