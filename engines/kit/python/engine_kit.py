@@ -113,7 +113,7 @@ def serve(engine):
     inbox = queue.Queue(MAX_WAITING_LINES)
     threading.Thread(target=_read_lines, args=(_redirect_stdin(), inbox.put), daemon=True).start()
     conversation = Conversation(engine, inbox, _write)
-    threading.Thread(target=_end_with_reader, args=(engine, conversation.working), daemon=True).start()
+    threading.Thread(target=_end_if_stdout_closes, args=(engine, conversation.working), daemon=True).start()
     code, error = 0, None
     try:
         conversation.run()
@@ -133,7 +133,7 @@ def _end(engine, code, error=None):
     os._exit(code)
 
 
-def _end_with_reader(engine, working):
+def _end_if_stdout_closes(engine, working):
     """Ends this process if the reader closes stdout during a request, because no reader would get the answer. Between
     requests the process continues: a reader that has all its answers may close the pipe."""
     stdout = select.poll()

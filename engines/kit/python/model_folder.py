@@ -159,7 +159,7 @@ def _read_header(path):
             length_bytes = file.read(8)
             length = struct.unpack("<Q", length_bytes)[0] if len(length_bytes) == 8 else None
             if length is None or not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
-                problem = f"its header would have {length} bytes in a file of {size}" if length else f"{size} bytes"
+                problem = f"its header would have {length} bytes in a file of {size}" if length else f"it has {size} bytes"
                 raise _incomplete(path, problem)
             header = file.read(length)
     except OSError as error:
@@ -204,7 +204,7 @@ def _weights(path):
         if not path.is_file():
             raise Failed("model", f"`{path}` is neither a folder nor a file")
         check_offered("format", path.suffix.removeprefix(".").lower() or "file", FORMATS)
-        raise Failed("model", f"`{path}`: expected a model folder", f"give `{path.parent}`")
+        raise Failed("model", f"`{path}`: expected a model folder", f"use `{path.parent}`")
     files = sorted(path.glob("*.safetensors"))
     if (path / INDEX).is_file():
         names = read_json(path / INDEX).get("weight_map")

@@ -80,7 +80,8 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Without an output, phases are only timed. So a load that a request other than `load` causes sends no progress messages.
+    /// Without an output, phases are timed but not reported: a load within another request, such as `generate`, sends no
+    /// progress messages.
     pub fn new(output: Option<Output>) -> Self {
         Self { output, running: None, done: Vec::new() }
     }

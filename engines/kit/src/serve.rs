@@ -22,7 +22,7 @@ pub fn serve<E: Engine>(engine: E) -> ExitCode {
 
 fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
     let (stdout, work) = (redirect_stdout()?, Work::default());
-    end_with_reader(stdout.try_clone()?, work.clone())?;
+    end_if_stdout_closes(stdout.try_clone()?, work.clone())?;
     let mut server = Server::new(engine, read_stdin()?, Output::new(stdout), Environment::read());
     server.work = work;
     server.run()
@@ -44,7 +44,7 @@ pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
     clippy::disallowed_methods,
     reason = "the main thread computes and cannot return, so this thread ends the process"
 )]
-fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
+fn end_if_stdout_closes(stdout: File, work: Work) -> io::Result<()> {
     let end_process = move || {
         // If `poll` fails, only the next write can notice that the reader is gone.
         if wait_until_closed(&stdout).is_ok() {

@@ -267,8 +267,12 @@ fn an_engine_that_breaks_the_contract_causes_an_internal_failure() {
         assert_eq!((failed.kind, failed.message.as_str()), (FailureKind::Internal, message));
         assert_eq!(failed.id, Some(Id::Number(2)));
     }
+}
+
+#[test]
+fn an_engine_that_runs_out_of_memory_causes_an_out_of_memory_failure() {
     let line = format!(r#"{{"prompt_ids":[{RUNS_OUT_OF_MEMORY}]}}"#);
-    let failure = failure_of("contract", Toy::new(), &line);
+    let failure = failure_of("memory", Toy::new(), &line);
     assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::OutOfMemory, "12 bytes are too many"));
 }
 

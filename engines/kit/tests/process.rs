@@ -13,7 +13,7 @@ use engine_kit::protocol::{FailureKind, Message, parse_message};
 use engine_kit::python::{PythonEngine, host};
 use toy::{Toy, tiny};
 
-/// The variable that selects the engine that this process runs.
+/// The environment variable that makes this program an engine: its value selects which one.
 const ROLE: &str = "KIT_TEST_ROLE";
 
 const HELLO: &str = r#"{"type":"hello","protocol":1}"#;
@@ -33,7 +33,7 @@ const TESTS: &[(&str, fn())] = tests![
     a_missing_environment_is_reported,
     an_engine_with_an_install_hint_shows_this_hint,
     a_program_other_than_python_is_reported,
-    only_the_worker_writes_the_protocol_and_the_search_path_of_the_caller_is_removed,
+    only_the_worker_writes_to_stdout_and_the_pythonpath_of_the_caller_is_removed,
     a_killed_worker_is_reported,
     a_failed_worker_is_reported,
     a_changed_worker_file_is_written_again,
@@ -44,6 +44,7 @@ const TESTS: &[(&str, fn())] = tests![
     a_failed_conversion_leaves_nothing_and_quotes_the_end_of_the_output,
 ];
 
+/// Runs an engine or the tests. The usual test harness cannot run an engine in `main`, so `Cargo.toml` switches it off.
 fn main() -> ExitCode {
     if let Ok(role) = std::env::var(ROLE) {
         return run_role(&role);
@@ -66,14 +67,15 @@ fn run_role(role: &str) -> ExitCode {
             r#"
             read line
             echo "model: $ORCHESTRATE_MODEL" >&2
-            echo "path: ${PYTHONPATH-none} ${PYTHONSAFEPATH-} $(cat "$(dirname "$0")/beside.txt") $line" >&2
+            data=$(cat "$(dirname "$0")/data.txt")
+            echo "PYTHONPATH=${PYTHONPATH-none} PYTHONSAFEPATH=${PYTHONSAFEPATH-none} data=$data line=$line" >&2
             echo '{"type":"bye"}'"#
         }
         "killed" => r#"printf '{"type":"gener'; kill -9 $$"#,
         "fails" | "install-hint" => "exit 3",
         unknown => panic!("unknown role `{unknown}`"),
     };
-    let files: &'static [_] = Box::leak(Box::new([("worker.py", worker), ("beside.txt", "beside")]));
+    let files: &'static [_] = Box::leak(Box::new([("worker.py", worker), ("data.txt", "original")]));
     let has_install_hint = role == "install-hint";
     host(PythonEngine {
         name: "snake",
@@ -262,9 +264,13 @@ fn a_program_other_than_python_is_reported() {
     }
 }
 
-fn only_the_worker_writes_the_protocol_and_the_search_path_of_the_caller_is_removed() {
+fn only_the_worker_writes_to_stdout_and_the_pythonpath_of_the_caller_is_removed() {
     let output = run("echo", &home_with_environment("home-echo"), None, "the request\n");
-    assert!(output.stderr.contains("path: none  beside the request"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("PYTHONPATH=none PYTHONSAFEPATH=none data=original line=the request"),
+        "{}",
+        output.stderr
+    );
     assert_eq!((output.raw.as_str(), output.code), ("{\"type\":\"bye\"}\n", Some(0)));
 }
 
@@ -273,7 +279,11 @@ fn a_killed_worker_is_reported() {
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!((failed.kind, output.code), (FailureKind::Internal, Some(137)));
     assert_eq!(failed.message, "the Python worker was killed by signal 9");
-    assert!(output.raw.starts_with("{\"type\":\"gener\n"), "the failure must begin a line: {}", output.raw);
+    assert!(
+        output.raw.starts_with("{\"type\":\"gener\n"),
+        "the failure must be on a line of its own: {}",
+        output.raw
+    );
 }
 
 fn a_failed_worker_is_reported() {
@@ -285,12 +295,12 @@ fn a_failed_worker_is_reported() {
 fn a_changed_worker_file_is_written_again() {
     let home = home_with_environment("home-changed");
     let stderr = || run("echo", &home, None, "x\n").stderr;
-    assert!(stderr().contains("beside x"));
+    assert!(stderr().contains("data=original line=x"));
     let folders: Vec<_> =
         std::fs::read_dir(home.join("workers")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(folders.len(), 1);
-    std::fs::write(folders[0].join("beside.txt"), b"changed").unwrap();
-    assert!(stderr().contains("beside x"));
+    std::fs::write(folders[0].join("data.txt"), b"changed").unwrap();
+    assert!(stderr().contains("data=original line=x"));
     let mut names: Vec<_> =
         std::fs::read_dir(&folders[0]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     // The files of the Python kit are also in the folder.
@@ -299,7 +309,7 @@ fn a_changed_worker_file_is_written_again() {
         !name.to_string_lossy().starts_with("engine_kit") && !kit.iter().any(|it| name == *it)
     });
     names.sort();
-    assert_eq!(names, ["beside.txt", "worker.py"]);
+    assert_eq!(names, ["data.txt", "worker.py"]);
 }
 
 fn a_worker_gets_the_path_of_the_embedded_model() {
@@ -314,14 +324,15 @@ fn a_worker_gets_the_path_of_the_embedded_model() {
 fn the_python_of_the_user_runs_the_worker() {
     let home = tiny::folder("home-own");
     let python = home.join("own-python");
-    // With the argument `-S` the kit checks that a program is Python, so the script answers `python`.
+    // The kit first runs a program with `-S` to check that it is Python. The script answers as Python does.
     write_program(
         &python,
         "#!/bin/sh\n[ \"$1\" = -S ] && echo python && exit\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n",
     );
     let output = run_python("echo", &home, None, "x\n", Some(&python));
     assert!(output.stderr.contains("own -u /"), "{}", output.stderr);
-    assert!(output.stderr.contains("path: /somewhere/else  beside x"), "{}", output.stderr);
+    let expected = "PYTHONPATH=/somewhere/else PYTHONSAFEPATH=none data=original line=x";
+    assert!(output.stderr.contains(expected), "{}", output.stderr);
     assert_eq!((output.raw.as_str(), output.code), ("{\"type\":\"bye\"}\n", Some(0)));
     assert!(!home.join("environments").exists());
 }
@@ -336,7 +347,7 @@ fn a_variable_that_names_no_program_is_reported() {
 }
 
 /// A model with all tensors of its architecture.
-fn whole_model(name: &str) -> PathBuf {
+fn complete_model(name: &str) -> PathBuf {
     let out = tiny::folder(name).join("model");
     let goal = Goal { format: Format::Safetensors, dtype: Dtype::F32, out: out.clone() };
     synthesise(&Shape::named("tiny-llama").unwrap(), 0, &goal, &|_, _| Ok(())).unwrap();
@@ -358,7 +369,7 @@ fn convert(home: &Path, model: &Path, converter: &str, script: &str) -> std::pro
 }
 
 fn a_conversion_by_another_program_is_made_once_for_each_converter_and_model() {
-    let (home, model) = (tiny::folder("home-conversions"), whole_model("converted-model"));
+    let (home, model) = (tiny::folder("home-conversions"), complete_model("converted-model"));
     let runs = home.join("runs");
     let script = format!(
         "echo 0.5; echo text; echo run >> '{}'; mkdir \"$1\"; echo made > \"$1/model\"",
@@ -374,23 +385,23 @@ fn a_conversion_by_another_program_is_made_once_for_each_converter_and_model() {
         assert!(made.starts_with(home.join("conversions")));
         (lines.len(), made)
     };
-    let count = || std::fs::read_to_string(&runs).unwrap().lines().count();
+    let count_runs = || std::fs::read_to_string(&runs).unwrap().lines().count();
     // The first conversion prints its progress too.
     let (lines, first) = convert(&model, "tool 1");
-    assert_eq!((lines, count()), (2, 1));
-    assert_eq!((convert(&model, "tool 1"), count()), ((1, first.clone()), 1));
+    assert_eq!((lines, count_runs()), (2, 1));
+    assert_eq!((convert(&model, "tool 1"), count_runs()), ((1, first.clone()), 1));
     let (_, by_another_version) = convert(&model, "tool 2");
-    assert_eq!(count(), 2);
+    assert_eq!(count_runs(), 2);
     assert_ne!(by_another_version, first);
     let config = std::fs::read_to_string(model.join("config.json")).unwrap();
     std::fs::write(model.join("config.json"), config.replacen('{', r#"{"changed":1,"#, 1)).unwrap();
     let (_, of_another_model) = convert(&model, "tool 1");
-    assert_eq!(count(), 3);
+    assert_eq!(count_runs(), 3);
     assert_ne!(of_another_model, first);
 }
 
 fn a_failed_conversion_leaves_nothing_and_quotes_the_end_of_the_output() {
-    let (home, model) = (tiny::folder("home-failed-conversion"), whole_model("unconverted-model"));
+    let (home, model) = (tiny::folder("home-failed-conversion"), complete_model("unconverted-model"));
     let many_lines = "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done";
     for (script, expected) in [
         (format!("mkdir \"$1\"; {many_lines}; echo disk full >&2; exit 3"), "disk full"),
