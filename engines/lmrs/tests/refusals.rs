@@ -240,11 +240,15 @@ fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
 fn an_invalid_number_in_a_gguf_is_reported_with_its_value() {
     let (_folder, path, original) = gguf("llama-linear-biased");
     for (key, number, expected) in [
-        ("attention.layer_norm_rms_epsilon", -1.0, "expected a number not below 0 within f32, found `-1.0`"),
+        (
+            "attention.layer_norm_rms_epsilon",
+            -1.0,
+            "expected a number not below 0 in the range of f32, found `-1.0`",
+        ),
         ("attention.layer_norm_rms_epsilon", f32::INFINITY, "expected a number, found `inf`"),
-        ("rope.scaling.factor", 0.0, "expected a number above 0 within f32, found `0.0`"),
-        ("rope.scaling.factor", -2.0, "expected a number above 0 within f32, found `-2.0`"),
-        ("rope.freq_base", 0.0, "expected a number above 0 within f32, found `0.0`"),
+        ("rope.scaling.factor", 0.0, "expected a number above 0 in the range of f32, found `0.0`"),
+        ("rope.scaling.factor", -2.0, "expected a number above 0 in the range of f32, found `-2.0`"),
+        ("rope.freq_base", 0.0, "expected a number above 0 in the range of f32, found `0.0`"),
     ] {
         let mut bytes = original.clone();
         // Between a key and its value is the type of the value, in four bytes.

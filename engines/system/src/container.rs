@@ -58,7 +58,7 @@ fn own_cgroups_in(cgroup: &str, mounts: &str) -> [Option<PathBuf>; 2] {
 }
 
 /// The bytes of memory that the container's limits leave free.
-pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
+pub(crate) fn memory_left_bytes(read: ReadText) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn read_text(path: &Path) -> Option<String> {
 }
 
 /// Reads a file of the kernel. Tests pass invented files.
-pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
+pub(crate) type ReadText<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -84,7 +84,7 @@ struct Hierarchy {
 }
 
 impl Hierarchy {
-    fn of_this_process(controller: &str, read: Read) -> Option<Self> {
+    fn of_this_process(controller: &str, read: ReadText) -> Option<Self> {
         let [cgroup, mounts] =
             ["/proc/self/cgroup", "/proc/self/mountinfo"].map(|path| read(Path::new(path)));
         Self::of(controller, &cgroup?, &mounts?)
@@ -141,7 +141,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-fn cpu_limit(hierarchy: Option<Hierarchy>, read: Read) -> ContainerLimit {
+fn cpu_limit(hierarchy: Option<Hierarchy>, read: ReadText) -> ContainerLimit {
     smallest_limit("cpu", hierarchy, read, &|version, folder| match version {
         Version::One => {
             let number = |file: &str| read(&folder.join(file))?.trim().parse::<i64>().ok();
@@ -154,11 +154,11 @@ fn cpu_limit(hierarchy: Option<Hierarchy>, read: Read) -> ContainerLimit {
     })
 }
 
-fn memory_limit(hierarchy: Option<Hierarchy>, read: Read) -> ContainerLimit {
+fn memory_limit(hierarchy: Option<Hierarchy>, read: ReadText) -> ContainerLimit {
     smallest_limit("memory", hierarchy, read, &|version, folder| memory_limit_in(version, folder, read))
 }
 
-fn memory_limit_in(version: Version, folder: &Path, read: Read) -> Option<ContainerLimit> {
+fn memory_limit_in(version: Version, folder: &Path, read: ReadText) -> Option<ContainerLimit> {
     let file = match version {
         Version::One => "memory.limit_in_bytes",
         Version::Two => "memory.max",
@@ -168,7 +168,7 @@ fn memory_limit_in(version: Version, folder: &Path, read: Read) -> Option<Contai
 
 /// The smallest difference between a folder's limit and its memory in use, in bytes. Pages of files count as free, mapped or
 /// not, because the kernel can drop them.
-fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
+fn memory_left(hierarchy: &Hierarchy, read: ReadText) -> Option<u64> {
     let (used, file_fields) = match hierarchy.version {
         Version::One => ("memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
         Version::Two => ("memory.current", ["inactive_file", "active_file"]),
@@ -191,7 +191,7 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
 fn smallest_limit(
     controller: &str,
     hierarchy: Option<Hierarchy>,
-    read: Read,
+    read: ReadText,
     limit_of: &dyn Fn(Version, &Path) -> Option<ContainerLimit>,
 ) -> ContainerLimit {
     let Some(Hierarchy { version, folders }) = hierarchy else { return ContainerLimit::Unknown };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::container::{self, Read};
+use crate::container::{self, ReadText};
 
 /// The memory that a program can take without swapping: the kernel's estimate for the machine, limited by the container. Pages
 /// of files count as available, mapped or not, because they can be read again. `None` if unknown.
@@ -10,7 +10,7 @@ pub fn available_bytes() -> Option<u64> {
     available(&container::read_text)
 }
 
-fn available(read: Read) -> Option<u64> {
+fn available(read: ReadText) -> Option<u64> {
     let machine = read(Path::new("/proc/meminfo")).and_then(|meminfo| field_bytes(&meminfo, "MemAvailable:"));
     machine.into_iter().chain(container::memory_left_bytes(read)).min()
 }
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn available_memory_is_the_kernels_estimate_or_the_rest_of_the_containers_limit() {
+    fn available_memory_is_the_smaller_of_the_kernels_estimate_and_the_rest_in_the_container() {
         let machine =
             ("/proc/meminfo", "MemTotal:       24000000 kB\nMemAvailable:   12000000 kB\nBuffers: 1 kB\n");
         let container = [

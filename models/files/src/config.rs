@@ -32,13 +32,13 @@ pub struct Config {
     /// `attention_bias` of config.json (Qwen 2 and GPT-2 have biases without it); for GGUF, whether queries have a bias.
     pub attention_bias: bool,
     pub mlp_bias: bool,
-    /// config.json unchanged; for GGUF its metadata, with arrays as their lengths.
+    /// config.json unchanged; for GGUF its metadata, with the length of each array in place of the array.
     pub raw: Value,
 }
 
 impl Config {
     /// Reads `config.json`, and `generation_config.json` for the BOS id and the EOS ids. `detect` finds the
-    /// architecture and the source of that fact. The source is also returned.
+    /// architecture, and its source: a field or the names of tensors. The source is also returned.
     pub(crate) fn open(
         folder: &Path,
         detect: impl Fn(&Value) -> Option<(String, &'static str)>,
@@ -119,7 +119,7 @@ impl Config {
         };
         let printable_name = printable(architecture);
         expect_finite(metadata, architecture)?;
-        let number = |key: &str| find_metadata(metadata, &format!("{architecture}.{key}"));
+        let number = |key: &str| find_metadata_u32(metadata, &format!("{architecture}.{key}"));
         let required = |key: &str| {
             check_positive(
                 key,
@@ -160,7 +160,9 @@ impl Config {
             intermediate_size: number("feed_forward_length")?,
             vocabulary_size: check_positive(
                 "vocab_size",
-                number("vocab_size")?.or(tokens).context("no vocabulary and no vocabulary size")?,
+                number("vocab_size")?
+                    .or(tokens)
+                    .context("the metadata has neither a vocabulary nor its size")?,
             )?,
             context_tokens: number("context_length")?,
             rope_theta: check_theta("rope.freq_base", rope_theta)?,
@@ -169,7 +171,9 @@ impl Config {
             tie_word_embeddings: !has("output.weight"),
             attention_bias: has("blk.0.attn_q.bias"),
             mlp_bias: has("blk.0.ffn_up.bias"),
-            raw: Value::Object(metadata.iter().map(|(key, value)| (key.clone(), json(value))).collect()),
+            raw: Value::Object(
+                metadata.iter().map(|(key, value)| (key.clone(), metadata_to_json(value))).collect(),
+            ),
         })
     }
 }
@@ -253,7 +257,7 @@ fn check_theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
     let is_usable = given.is_none_or(|theta| (theta as f32).is_finite() && theta as f32 > 0.0);
     ensure!(
         is_usable,
-        "`{name}`: expected a number above 0 within f32, found `{:?}`",
+        "`{name}`: expected a number above 0 in the range of f32, found `{:?}`",
         given.unwrap_or_default()
     );
     Ok(given)
@@ -272,9 +276,9 @@ fn as_u32(name: &str, value: &Value) -> Result<u32> {
         .with_context(|| format!("`{name}`: expected a whole number of 32 bits, found {}", json_text(value)))
 }
 
-fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<Option<u32>> {
+fn find_metadata_u32(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<Option<u32>> {
     let Some(value) = metadata.get(key) else { return Ok(None) };
-    // A model whose layers differ gives a list here, and no single number holds for it.
+    // If the layers of a model differ, the value is a list with a number for each layer.
     if matches!(value, gguf::Value::Array { .. }) {
         return Ok(None);
     }
@@ -294,7 +298,7 @@ fn expect_finite(metadata: &BTreeMap<String, gguf::Value>, architecture: &str) -
     Ok(())
 }
 
-fn json(value: &gguf::Value) -> Value {
+fn metadata_to_json(value: &gguf::Value) -> Value {
     match value {
         gguf::Value::Unsigned(value) => (*value).into(),
         gguf::Value::Signed(value) => (*value).into(),
@@ -308,7 +312,7 @@ fn json(value: &gguf::Value) -> Value {
 const BOS: &str = "bos_token_id";
 const EOS: &str = "eos_token_id";
 
-/// The source of an id, for messages. This file takes precedence over config.json.
+/// Begins the message for an id of `generation_config.json`, whose ids take precedence over those of config.json.
 const IN_GENERATION_CONFIG: &str = "`generation_config.json` in the same folder";
 
 /// The BOS id, and all EOS ids.

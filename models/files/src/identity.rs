@@ -1,8 +1,8 @@
-//! A name for weights that is the same in safetensors and GGUF: a conversion that changes no dtype keeps it.
+//! The identity of weights: a name that is the same in safetensors and GGUF. A conversion that changes no dtype keeps it.
 //!
-//! The name is the first half of a SHA-256 over the SHA-256 of every part: its name, shape, dtype and numbers in GGUF's order,
-//! which each format can be converted to. Parts that GGUF has only in f32 are hashed in f32. Tensors that are no parts of the
-//! network, such as RoPE factors, are left out.
+//! Each part of the network is hashed with SHA-256: its name, shape, dtype, and its numbers in GGUF's order, which can
+//! be computed from both formats. The identity is the first half of the SHA-256 of these hashes. Parts that GGUF has only in f32
+//! are hashed in f32. Tensors that are no parts of the network, such as RoPE factors, are left out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -100,8 +100,9 @@ struct StoredIdentity {
     files: Vec<(PathBuf, u64, u128)>,
 }
 
+/// The content of the file of a `StoredIdentity`.
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct IdentityFile {
     files: Vec<(PathBuf, u64, u128)>,
     identity: String,
 }
@@ -121,13 +122,13 @@ impl StoredIdentity {
     }
 
     fn find(&self) -> Option<String> {
-        let entry: Entry = serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()?;
+        let entry: IdentityFile = serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()?;
         (entry.files == self.files).then_some(entry.identity)
     }
 
     /// Best effort: without a stored identity the weights are read again.
     fn store(&self, identity: &str) {
-        let entry = Entry { files: self.files.clone(), identity: identity.into() };
+        let entry = IdentityFile { files: self.files.clone(), identity: identity.into() };
         if let Ok(json) = serde_json::to_vec(&entry) {
             let _ = write_atomically(&self.path, |path| std::fs::write(path, json));
         }

@@ -17,7 +17,7 @@ use crate::architecture::{Architecture, GgufLayout, Kind, Part};
 use crate::config::read_json;
 use crate::convert::{self, Content, Goal, Written};
 use crate::text::printable;
-use crate::tokenizer::{self, Pre, Special};
+use crate::tokenizer::{self, PreTokenizer, Special};
 use crate::weights::{Weights, transpose};
 use crate::write::OnProgress;
 use crate::{Config, Dtype, Format, blocks};
@@ -67,7 +67,7 @@ pub struct Vocabulary {
     pub specials: Vec<Special>,
     pub add_bos: bool,
     /// The pre-tokenizer: it cuts a text into pieces before bytes are merged.
-    pub pre: &'static Pre,
+    pub pre: &'static PreTokenizer,
 }
 
 /// Name and content of every file in `models/shapes`.
@@ -148,8 +148,8 @@ impl Shape {
     }
 }
 
-fn pre(name: &str) -> Result<&'static Pre> {
-    Pre::named(name).with_context(|| format!("unknown pre-tokenizer `{name}`"))
+fn pre(name: &str) -> Result<&'static PreTokenizer> {
+    PreTokenizer::named(name).with_context(|| format!("unknown pre-tokenizer `{name}`"))
 }
 
 #[derive(Deserialize)]

@@ -109,8 +109,16 @@ fn an_error_about_an_invalid_value_of_a_config_names_the_field() {
         ("num_key_value_heads", json!(0), "`num_key_value_heads` is 0 and does not divide 2 attention heads"),
         ("num_key_value_heads", json!(3), "`num_key_value_heads` is 3 and does not divide 2 attention heads"),
         ("num_attention_heads", json!(5), "5 attention heads cannot share a hidden size of 4"),
-        ("rope_theta", json!(-1.5), "`rope_theta`: expected a number above 0 within f32, found `-1.5`"),
-        ("rope_theta", json!(1e300), "`rope_theta`: expected a number above 0 within f32, found `1e300`"),
+        (
+            "rope_theta",
+            json!(-1.5),
+            "`rope_theta`: expected a number above 0 in the range of f32, found `-1.5`",
+        ),
+        (
+            "rope_theta",
+            json!(1e300),
+            "`rope_theta`: expected a number above 0 in the range of f32, found `1e300`",
+        ),
         ("rope_theta", json!("500000"), "`rope_theta`: expected a number, found `\"500000\"`"),
         ("rope_theta", json!([]), "`rope_theta`: expected a number, found a list"),
         ("rope_parameters", json!({"rope_theta": "1"}), "`rope_theta`: expected a number, found `\"1\"`"),

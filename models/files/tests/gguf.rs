@@ -265,7 +265,11 @@ fn an_error_about_an_invalid_value_names_the_expected_and_the_found_value() {
         ("llama.context_length", ValueToWrite::F32(512.0), "a whole number of 32 bits, found `512.0`"),
         ("llama.context_length", ValueToWrite::I32(-2), "a whole number of 32 bits, found `-2`"),
         ("llama.rope.freq_base", ValueToWrite::U32(10_000), "a number with a fraction, found `10000`"),
-        ("llama.rope.freq_base", ValueToWrite::F32(-1.0), "a number above 0 within f32, found `-1.0`"),
+        (
+            "llama.rope.freq_base",
+            ValueToWrite::F32(-1.0),
+            "a number above 0 in the range of f32, found `-1.0`",
+        ),
         ("general.alignment", text("32"), "a number of bytes from 1 to 1048576, found `\"32\"`"),
         ("general.alignment", ValueToWrite::U32(0), "a number of bytes from 1 to 1048576, found `0`"),
     ] {

@@ -154,12 +154,12 @@ fn an_error_about_an_invalid_number_of_rope_scaling_has_the_value_found() {
         "original_max_position_embeddings": 64
     });
     for (field, value, expected) in [
-        ("factor", json!(0), "`factor`: expected a number above 0 within f32, found `0`"),
-        ("factor", json!(1e300), "`factor`: expected a number above 0 within f32, found `1e+300`"),
+        ("factor", json!(0), "`factor`: expected a number above 0 in the range of f32, found `0`"),
+        ("factor", json!(1e300), "`factor`: expected a number above 0 in the range of f32, found `1e+300`"),
         (
             "low_freq_factor",
             json!("x"),
-            "`low_freq_factor`: expected a number above 0 within f32, found `\"x\"`",
+            "`low_freq_factor`: expected a number above 0 in the range of f32, found `\"x\"`",
         ),
         ("high_freq_factor", json!(null), "`high_freq_factor` is missing"),
         ("high_freq_factor", json!(0.5), "`high_freq_factor` is 0.5, below `low_freq_factor`, 1.0"),

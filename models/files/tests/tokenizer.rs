@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use gguf_file::with_tokenizer;
 use model_files::gguf::{ValueToWrite, read_header};
 use model_files::tokenizer::{
-    Pre, Special, TokenType, Tokenizer, TokenizerKind, TokenizerTables, from_gguf, from_json, synthesise,
+    PreTokenizer, Special, TokenType, Tokenizer, TokenizerKind, TokenizerTables, from_gguf, from_json,
+    synthesise,
 };
 use model_files::{ModelFolder, embedded};
 use serde_json::{Value, json};
@@ -43,8 +44,8 @@ const TEXTS: [&str; 24] = [
     "<0x0A> Ġ [PAD3] [EMPTY_1]",
 ];
 
-fn gpt2() -> &'static Pre {
-    Pre::named("gpt-2").unwrap()
+fn gpt2() -> &'static PreTokenizer {
+    PreTokenizer::named("gpt-2").unwrap()
 }
 
 /// Tables with `<unk>`, `<s>` and `</s>` first, and BOS before every text.
@@ -183,7 +184,7 @@ fn a_pre_tokenizer_is_restored_from_tokenizer_json_and_from_gguf() {
     let mut tables = tables_of_size(600);
     let names = ["llama-bpe", "smaug-bpe", "qwen2", "qwen35", "starcoder", "tekken", "gpt-4o", "deepseek-v3"];
     for name in names.into_iter().chain(["deepseek-coder", "falcon", "default", "gpt-2"]) {
-        let pre = Pre::named(name).unwrap();
+        let pre = PreTokenizer::named(name).unwrap();
         tables.kind = TokenizerKind::ByteLevel { pre, nfc: pre.nfc };
         let json = folder(&format!("pre-{name}")).join("tokenizer.json");
         std::fs::write(&json, tables.to_json().unwrap()).unwrap();

@@ -79,7 +79,9 @@ impl Fields<'_> {
             return Ok(epsilon);
         }
         let name = self.name(name, gguf);
-        Err(self.invalid(format!("`{name}`: expected a number not below 0 within f32, found `{value:?}`")))
+        Err(self.invalid(format!(
+            "`{name}`: expected a number not below 0 in the range of f32, found `{value:?}`"
+        )))
     }
 
     pub fn activation(&self, architecture: &Architecture) -> Result<Activation, Failed> {

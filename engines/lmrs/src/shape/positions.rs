@@ -100,7 +100,7 @@ fn scale_by_config(fields: &Fields, rotation: &mut Rotation) -> Result<(), Faile
 /// A number above 0, also after rounding to f32, because angles are computed in f32.
 fn number_above_zero(fields: &Fields, name: &str, value: &Value) -> Result<f64, Failed> {
     let number = value.as_f64().filter(|number| (*number as f32).is_finite() && *number as f32 > 0.0);
-    number.ok_or_else(|| fields.expected("a number above 0 within f32", name, value))
+    number.ok_or_else(|| fields.expected("a number above 0 in the range of f32", name, value))
 }
 
 /// Newer configs keep all rotation fields in `rope_parameters`. An empty object counts as absent.

@@ -1,11 +1,11 @@
 //! The weights of a model, as the network uses them.
 //!
 //! ```text
-//! Plan::of                     the weights that are used in place, and those that are read into owned memory; their formats.
-//!                              Reads only headers, and the output matrix if the files of a tied model have one
+//! Plan::of                     decides for each weight its format, and whether it is used in place or read into owned memory.
+//!                              Reads only headers; for a tied model also the output matrix, if its files have one
 //! Plan::refuse_if_too_large    refuses a model that does not fit into memory, before its weights are read
-//! Plan::read                   fills the owned memory, on all threads: one region, which the sidecar may store and supply
-//!                              next time
+//! Plan::read                   fills the owned memory, on all threads. It is one region, so that a sidecar can store it for
+//!                              the next load
 //! Plan::weights                the matrices over both kinds of memory
 //! ```
 
@@ -26,7 +26,7 @@ use crate::region::Region;
 
 #[derive(Debug)]
 pub struct Weights {
-    pub embedding: Table, // [vocabulary, hidden]
+    pub embedding: Embedding, // [vocabulary, hidden]
     /// Learned positions, if the model has them.
     pub positions: Option<Rows>, // [context, hidden]
     pub layers: Vec<Layer>,
@@ -69,8 +69,8 @@ impl Weights {
         self.matrices().map(|matrix| matrix.bytes() as u64).sum()
     }
 
-    /// The format with the most bytes. Some matrices may have another one, because their rows do not fit the requested format or
-    /// because no kernels read their dtype.
+    /// The format with the most bytes. Some matrices may have another format: their rows do not fit the requested one, or no
+    /// kernels read their dtype.
     pub fn format(&self) -> &'static Format {
         let bytes = |format: &Format| {
             self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>()
@@ -102,25 +102,25 @@ impl Linear {
 
 /// The embedding. Rows are looked up in the output matrix's panels or in the mapped file, so memory has no second copy.
 #[derive(Debug)]
-pub enum Table {
-    FileTable(FileTable),
+pub enum Embedding {
+    FileRows(FileRows),
     /// Panels that are also the output matrix.
     Panels(Matrix),
 }
 
 #[derive(Debug)]
-pub struct FileTable {
+pub struct FileRows {
     region: Region,
-    stored: Dtype,
+    stored_dtype: Dtype,
     /// The requested dtype, if it differs from the stored one: rows are rounded to it, as the rows of the output matrix are.
-    rounded: Option<Dtype>,
+    rounding_dtype: Option<Dtype>,
     width: usize,
 }
 
-impl Table {
+impl Embedding {
     pub fn width(&self) -> usize {
         match self {
-            Self::FileTable(table) => table.width,
+            Self::FileRows(rows) => rows.width,
             Self::Panels(matrix) => matrix.inputs,
         }
     }
@@ -128,23 +128,24 @@ impl Table {
     /// Writes one existing row into `row`, which has the right width.
     pub fn row(&self, index: usize, row: &mut [f32]) {
         match self {
-            Self::FileTable(table) => table.row(index, row),
+            Self::FileRows(rows) => rows.row(index, row),
             Self::Panels(matrix) => panels::row(matrix, index, row),
         }
     }
 }
 
-impl FileTable {
-    pub fn new(region: Region, stored: Dtype, rounded: Option<Dtype>, width: usize) -> Self {
-        Self { region, stored, rounded: rounded.filter(|dtype| *dtype != stored), width }
+impl FileRows {
+    pub fn new(region: Region, stored_dtype: Dtype, requested_dtype: Option<Dtype>, width: usize) -> Self {
+        let rounding_dtype = requested_dtype.filter(|dtype| *dtype != stored_dtype);
+        Self { region, stored_dtype, rounding_dtype, width }
     }
 
     fn row(&self, index: usize, row: &mut [f32]) {
-        let bytes = self.stored.bytes(self.width as u64) as usize;
+        let bytes = self.stored_dtype.bytes(self.width as u64) as usize;
         let stored = &self.region.bytes()[index * bytes..][..bytes];
         // Widening fails only if lengths disagree, and these agree.
-        blocks::widen(self.stored, stored, row).unwrap_or_default();
-        let Some(dtype) = self.rounded else { return };
+        blocks::widen(self.stored_dtype, stored, row).unwrap_or_default();
+        let Some(dtype) = self.rounding_dtype else { return };
         let mut rounded = vec![0; dtype.bytes(self.width as u64) as usize];
         // A row with a number that the dtype cannot hold stays unchanged. If the matrix is also the output, the load has
         // refused such a number.

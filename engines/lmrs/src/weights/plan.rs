@@ -9,7 +9,7 @@ use protocol::{Failed, FailureKind};
 
 use super::files::{Files, invalid};
 use super::roles::{MatrixRows, RequestedFormat, Role, Roles};
-use super::{FileTable, Layer, Linear, Table, Weights};
+use super::{Embedding, FileRows, Layer, Linear, Weights};
 use crate::formats::Format;
 use crate::matrix::{Matrix, Rows};
 use crate::network::Norm;
@@ -202,7 +202,7 @@ impl Plan {
         });
         let output = self.matrix(&roles.output()?, owned)?;
         let embedding = match shape.tied && output.format.is_panels() {
-            true => Table::Panels(output.clone()),
+            true => Embedding::Panels(output.clone()),
             false => self.embedding(roles.require("token_embd.weight", vocabulary, hidden)?)?,
         };
         Ok(Weights {
@@ -286,11 +286,11 @@ impl Plan {
     }
 
     /// The embedding as rows of the file, used in place: every architecture stores it in the same order in both file formats.
-    fn embedding(&self, part: &Part) -> Result<Table, Failed> {
+    fn embedding(&self, part: &Part) -> Result<Embedding, Failed> {
         let region = self.files.map_rows(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| invalid(format!("`{}` cannot be looked up by row", part.name)))?;
-        let rounded = self.requested.embedding_dtype();
-        Ok(Table::FileTable(FileTable::new(region, self.files.dtype(part)?, rounded, part.shape[1] as usize)))
+        let (stored, requested) = (self.files.dtype(part)?, self.requested.embedding_dtype());
+        Ok(Embedding::FileRows(FileRows::new(region, stored, requested, part.shape[1] as usize)))
     }
 }
 

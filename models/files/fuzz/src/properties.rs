@@ -85,7 +85,8 @@ pub fn check_config(config: &Config) {
     assert!(config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0), "{config:?}");
 }
 
-/// The bytes of a tensor: from `Dtype` for its quantized dtypes, else from the table or the bits in the name.
+/// The bytes of a tensor. `Dtype` knows its quantized dtypes. The others are in the table below, or have their bits in the name
+/// (`F8_E4M3`).
 fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();

@@ -31,7 +31,7 @@ pub struct Architecture {
     pub norm_epsilon: f64,
     /// The default inner size in multiples of the hidden size, if config.json may omit it.
     inner_multiple: Option<u32>,
-    /// The name of the pre-tokenizer (`Pre`) of a model that is synthesised from a config.json.
+    /// The name of the pre-tokenizer (`PreTokenizer`) of a model that is synthesised from a config.json.
     pub(crate) pre: &'static str,
     /// Ends of tensor names that identify the architecture: every model of the architecture has all of them.
     pub(crate) marks: &'static [&'static str],

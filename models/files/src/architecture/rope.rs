@@ -1,4 +1,4 @@
-//! RoPE scaling: the stretching of positions beyond the trained context, in both formats.
+//! RoPE scaling, which stretches positions beyond the trained context: its settings in config.json and in GGUF.
 //!
 //! config.json names a rule and its numbers. GGUF has names for some rules, and stores the rule of Llama 3 as a tensor of
 //! factors.
@@ -14,7 +14,8 @@ use crate::text::{json_text, printable};
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
 
-/// Llama 3.1 and later: `factor` divides low frequencies. High frequencies stay, and those between are interpolated.
+/// Llama 3.1 and later: `factor` divides low frequencies. High frequencies stay as they are, and the divisors between are
+/// interpolated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3 {
     pub factor: f64,
@@ -33,7 +34,7 @@ impl Llama3 {
         let factors = pairs.map(|pair| {
             // libm's power gives the same last bit on every machine.
             let inverse_frequency = libm::pow(theta, f64::from(pair) * 2.0 / f64::from(head_dim));
-            // Full rotations within the original context. Their number decides how much of the frequency stays.
+            // The number of full rotations within the original context decides how much of the frequency stays unscaled.
             let rotations = self.original_context / (inverse_frequency * std::f64::consts::TAU);
             let unscaled_share = ((rotations - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
             (1.0 / ((1.0 - unscaled_share) / self.factor + unscaled_share)) as f32
@@ -85,7 +86,8 @@ fn check_settings(config: &Config) -> Result<()> {
             "`{name}` has a rule for each kind of layer, and GGUF can express one rule"
         );
     }
-    // If a rule has this number, the library transformers prefers the number outside the rule.
+    // If the number is both in the rule and outside, the library `transformers` uses the one outside. llama.cpp would get the
+    // other one.
     let name = "original_max_position_embeddings";
     if let (Some((kind, rule)), Some(outside)) = (scaling(config), fields.get(name))
         && let Some(inside) = rule.get(name)
@@ -101,8 +103,8 @@ fn check_settings(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// The factor of a rule `yarn`, after a check of its other numbers. For these architectures llama.cpp reads none of the others,
-/// and computes with the defaults of the library transformers. So other values are refused.
+/// The factor of a rule `yarn`. Some numbers of the rule have no effect in llama.cpp for these architectures: it computes with
+/// the defaults of the library `transformers`. So values other than these defaults are refused.
 fn expressible_yarn_factor(rule: &Map<String, Value>, factor: f64) -> Result<f64> {
     let number = |name: &str| {
         let Some(value) = rule.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
@@ -111,26 +113,31 @@ fn expressible_yarn_factor(rule: &Map<String, Value>, factor: f64) -> Result<f64
             format!("rope scaling `yarn`: `{name}`: expected a number, found {}", json_text(value))
         })
     };
-    let scale = |weight: f64| if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 };
+    let attention_scale = |mscale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 };
     let attention_factor = number("attention_factor")?;
-    let (over, under) = (number("mscale")?.unwrap_or(0.0), number("mscale_all_dim")?.unwrap_or(0.0));
-    let has_weights = attention_factor.is_none() && over != 0.0 && under != 0.0;
-    let attention_factor = if has_weights { Some(scale(over) / scale(under)) } else { attention_factor };
-    let name = if has_weights { "mscale" } else { "attention_factor" };
+    let (mscale, mscale_all_dim) =
+        (number("mscale")?.unwrap_or(0.0), number("mscale_all_dim")?.unwrap_or(0.0));
+    let has_mscales = attention_factor.is_none() && mscale != 0.0 && mscale_all_dim != 0.0;
+    let attention_factor = if has_mscales {
+        Some(attention_scale(mscale) / attention_scale(mscale_all_dim))
+    } else {
+        attention_factor
+    };
+    let name = if has_mscales { "mscale" } else { "attention_factor" };
     for (name, given, default) in [
-        (name, attention_factor, scale(1.0)),
-        // The library treats 0 as an absent number.
+        (name, attention_factor, attention_scale(1.0)),
+        // `transformers` treats 0 as an absent number.
         ("beta_fast", number("beta_fast")?.filter(|beta| *beta != 0.0), 32.0),
         ("beta_slow", number("beta_slow")?.filter(|beta| *beta != 0.0), 1.0),
     ] {
         ensure!(
             given.is_none_or(|given| (given - default).abs() <= 1e-6 * default),
-            "rope scaling `yarn`: with `{name}` the rule cannot be written to GGUF, which has only its default"
+            "rope scaling `yarn`: `{name}` is not the default, and GGUF can express only the default"
         );
     }
     ensure!(
         rule.get("truncate").is_none_or(|truncate| *truncate == Value::Bool(true)),
-        "rope scaling `yarn`: with `truncate` the rule cannot be written to GGUF, which has only its default"
+        "rope scaling `yarn`: `truncate` is not the default, and GGUF can express only the default"
     );
     Ok(factor)
 }
@@ -144,7 +151,7 @@ pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
         let number = value.as_f64().filter(|number| is_above_zero(*number));
         number.with_context(|| {
             format!(
-                "rope scaling `llama3`: `{name}`: expected a number above 0 within f32, found {}",
+                "rope scaling `llama3`: `{name}`: expected a number above 0 in the range of f32, found {}",
                 json_text(value)
             )
         })
@@ -176,7 +183,9 @@ pub(crate) fn to_config_json(
     let factor = match key("scaling.factor").or_else(|| key("scale_linear")) {
         Some(gguf::Value::Float(factor)) if is_above_zero(*factor) => Some(shortest_decimal(*factor as f32)),
         Some(found) => {
-            bail!("metadata `rope.scaling.factor`: expected a number above 0 within f32, found {found}")
+            bail!(
+                "metadata `rope.scaling.factor`: expected a number above 0 in the range of f32, found {found}"
+            )
         }
         None => None,
     };
@@ -202,8 +211,8 @@ pub(crate) fn to_config_json(
     }
 }
 
-/// Finds the numbers of Llama 3's rule from GGUF's factors. Three of the numbers are assumed to be those of the known models;
-/// other factors are refused.
+/// Finds the numbers of Llama 3's rule from GGUF's factors. The largest factor is `factor`; the other three numbers are assumed
+/// to be those of the known models. Refuses factors that do not follow from these numbers.
 fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
     let factor = factors.iter().copied().fold(1.0_f32, f32::max);
     let rule = Llama3 { factor: shortest_decimal(factor), low: 1.0, high: 4.0, original_context: 8192.0 };
@@ -225,7 +234,7 @@ pub(crate) fn settings(fields: &Map<String, Value>) -> Option<&Map<String, Value
     rules.find(|rule| !rule.is_empty())
 }
 
-/// The rule's name and its numbers, unless the rule changes nothing.
+/// The name and the numbers of the scaling rule. `None` if there is no rule, or if the rule changes nothing.
 fn scaling(config: &Config) -> Option<(&str, &Map<String, Value>)> {
     let rule = settings(config.fields()?)?;
     let kind = rule.get("rope_type").or_else(|| rule.get("type"))?.as_str()?;

@@ -51,7 +51,7 @@ struct Encoding {
 type Narrow = fn(&[f32], &mut [u8]) -> Result<(), usize>;
 
 impl Encoding {
-    /// The default fields of quantized dtypes, without `narrow`. Each sets its own `name`, `gguf`, `block` and `widen`.
+    /// The defaults of quantized dtypes, which are only readable. Each dtype sets its own `name`, `gguf`, `block` and `widen`.
     const QUANTIZED: Self = Self {
         name: "",
         gguf: 0,

@@ -1,5 +1,5 @@
-//! Requests to the hub, and their settings from the environment. Every wait has a bound, transient failures are retried, and
-//! most refusals name a remedy.
+//! Requests to the hub, and their settings from the environment. Every wait has a limit. Transient failures are retried, and
+//! most error messages have a hint.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub struct Hub<'a> {
 
 /// The reason for a failed request.
 pub enum RequestError {
-    /// A failure that may pass: a broken connection, an overloaded server.
+    /// The same request may succeed later: a broken connection, an overloaded server.
     Transient {
         why: String,
         /// The wait that the server asks for (`MAX_WAIT` limits it); `None` if it asks for none.
@@ -126,7 +126,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// One file of a commit, from this byte on. The answer has status 206, 200 (the whole file) or 416 (no such byte).
+    /// One file of a commit, from the byte `from` on. The answer has status 206, 200 (the whole file) or 416 (no such byte).
     pub fn file(
         &self,
         repository: &Repository,
@@ -172,7 +172,7 @@ impl<'a> Hub<'a> {
     pub fn connection_error(&self, error: &ureq::Error) -> RequestError {
         let why = match error {
             ureq::Error::Io(error) => error.to_string(),
-            ureq::Error::Timeout(_) => "it took too long to answer".into(),
+            ureq::Error::Timeout(_) => "timed out".into(),
             error => error.to_string(),
         };
         if self.has_answered.get() {
@@ -194,7 +194,7 @@ impl<'a> Hub<'a> {
                 repository.revision
             ),
             ("RepoNotFound", _) | ("", StatusCode::NOT_FOUND) => {
-                let token_hint = if self.token.is_none() { "; a private one needs `HF_TOKEN`" } else { "" };
+                let token_hint = if self.token.is_none() { "; a private model needs `HF_TOKEN`" } else { "" };
                 anyhow!(
                     "no model `{repository}` at {hub}{token_hint}\nhint: names are case-sensitive: `OWNER/NAME`"
                 )
@@ -202,8 +202,8 @@ impl<'a> Hub<'a> {
             ("EntryNotFound", _) => anyhow!("{hub} lists a file of `{repository}` that it does not have"),
             ("GatedRepo", _) | (_, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 let reason = match self.token {
-                    None => "it requires a token".into(),
-                    Some(token) => format!("it refuses the owner of the token in {}", token.source),
+                    None => "the hub requires a token".into(),
+                    Some(token) => format!("the owner of the token in {} has no access", token.source),
                 };
                 anyhow!(
                     "{hub} refuses `{repository}` (`{status}`): {reason}\nhint: accept the licence at {hub}/{id}, then set HF_TOKEN to a token from {hub}/settings/tokens"
@@ -242,7 +242,7 @@ pub struct Settings {
     pub read_timeout: Duration,
 }
 
-/// The user's token for the hub. It cannot be printed.
+/// The user's token for the hub. It has no `Debug`, so that no message shows it.
 pub struct Token {
     secret: String,
     /// The variable or file that holds the token, for errors.
@@ -279,7 +279,7 @@ impl Settings {
 
 const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `$HF_TOKEN`, else the file that a log-in writes.
+/// The token in `$HF_TOKEN`, else in the file that `hf auth login` writes.
 fn token() -> Result<Option<Token>> {
     if let Some(secret) = variable_text("HF_TOKEN")?.filter(|secret| !secret.trim().is_empty()) {
         return parse_token(&secret, "`HF_TOKEN`".into()).map(Some);

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::tables::{ids_by_token, merge_ids, unused_id_name};
-use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
+use super::{PreTokenizer, TokenType, TokenizerKind, TokenizerTables};
 use crate::gguf::{
     BOS_KEY as BOS, EOS_KEY as EOS, Header, Value, ValueToWrite, read_f32s, read_i32s, read_texts,
 };
@@ -126,7 +126,7 @@ impl TablesReader<'_> {
 
     fn byte_level(&self, tokens: Vec<String>, types: Vec<TokenType>) -> Result<TokenizerTables> {
         let name = self.text(PRE)?.unwrap_or("default");
-        let pre = Pre::named(name);
+        let pre = PreTokenizer::named(name);
         let pre =
             pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", printable(name)))?;
         // A merge is `left right`. Byte-level tokens contain no space.

@@ -20,7 +20,7 @@ pub(crate) use facts::{facts_of_gguf, facts_of_json};
 pub use gguf::from_gguf;
 pub use read_json::from_json;
 pub use synthesise::synthesise;
-pub use tables::{Pre, Special, TokenType, TokenizerKind, TokenizerTables};
+pub use tables::{PreTokenizer, Special, TokenType, TokenizerKind, TokenizerTables};
 
 /// A model's tokenizer.
 pub struct Tokenizer {

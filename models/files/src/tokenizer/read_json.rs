@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::tables::{GPT2_SPLIT, SINGLE_DIGITS, id_of, ids_by_token, merge_ids, unused_id_name};
 use super::write_json::SPACE;
-use super::{Pre, TokenType, TokenizerKind, TokenizerTables, facts_of_json};
+use super::{PreTokenizer, TokenType, TokenizerKind, TokenizerTables, facts_of_json};
 use crate::text::printable;
 
 /// Reads `tokenizer.json`, and the files beside it for the names of special tokens and the chat template.
@@ -212,13 +212,13 @@ fn template(value: &Value) -> Option<String> {
 const UNUSABLE: &str = "the GGUF would have no tokenizer that llama.cpp could use";
 
 /// Finds the pre-tokenizer that splits like `step`.
-fn pre(step: Option<&Value>, ignore_merges: bool) -> Result<&'static Pre> {
+fn pre(step: Option<&Value>, ignore_merges: bool) -> Result<&'static PreTokenizer> {
     let Some(step) = step.filter(|step| !step.is_null()) else {
         bail!("there is neither `pre_tokenizer` nor byte fallback; {UNUSABLE}");
     };
     let mut splits = Vec::new();
     collect_splits(step, &mut splits)?;
-    Pre::with_splits(&splits, ignore_merges).with_context(|| {
+    PreTokenizer::with_splits(&splits, ignore_merges).with_context(|| {
         let suffix = if ignore_merges { ", `ignore_merges` set" } else { "" };
         format!("unknown pre-tokenizer: words are split by {splits:?}{suffix}; {UNUSABLE}")
     })

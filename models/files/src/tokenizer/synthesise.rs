@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
+use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _, PreTokenizerWrapper};
 
 use super::write_json::pre_tokenizer_json;
-use super::{Pre, Special, TokenType, TokenizerKind, TokenizerTables};
+use super::{PreTokenizer, Special, TokenType, TokenizerKind, TokenizerTables};
 use crate::embedded;
 
 /// The largest vocabulary; a config with a larger one is broken.
@@ -22,9 +22,13 @@ const MAX_VOCABULARY: u32 = 1 << 20;
 /// The length limit of composed words; a space in front counts as a character.
 const MAX_WORD_CHARACTERS: usize = 16;
 
-/// Makes byte-level tables with this many ids, including the given specials, for this pre-tokenizer. The caller sets `bos`,
-/// `eos` and `add_bos`.
-pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> Result<TokenizerTables> {
+/// Makes the tables of a byte-level tokenizer with `vocabulary` ids, which include those of the special tokens. The caller sets
+/// `bos`, `eos` and `add_bos`.
+pub fn synthesise(
+    vocabulary: u32,
+    pre: &'static PreTokenizer,
+    specials: &[Special],
+) -> Result<TokenizerTables> {
     let ordinary = count_ordinary(vocabulary, specials)?;
     let excluded: HashSet<&str> = specials.iter().map(|special| special.content.as_str()).collect();
     let mut learned = learn(&embedded::heldout_text()?, pre, ordinary, &excluded)?;
@@ -86,8 +90,8 @@ fn count_ordinary(vocabulary: u32, specials: &[Special]) -> Result<usize> {
 /// Adds words of a stem and an ending until there are `limit` tokens: every stem with the first ending, then with the
 /// second. When the endings are used up, the new words become the stems.
 ///
-/// A new merge ranks last, so it changes no earlier token. A word is added only if merging its bytes gives stem and ending,
-/// so that the new merge completes it. So each token's text encodes to its id.
+/// A new merge ranks last, so it changes no earlier token. A word is added only if the earlier merges turn its bytes into exactly
+/// its stem and its ending: then the new merge makes the word. So each token's text encodes to its id.
 fn compose(learned: &mut Learned, limit: usize, excluded: &HashSet<&str>) -> Result<()> {
     if learned.texts.len() >= limit {
         return Ok(());
@@ -196,7 +200,7 @@ fn alphabet() -> Vec<char> {
 }
 
 /// Merges the most frequent pair until there are `limit` tokens or no pair occurs twice. Never makes a text in `excluded`.
-fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Result<Learned> {
+fn learn(text: &str, pre: &PreTokenizer, limit: usize, excluded: &HashSet<&str>) -> Result<Learned> {
     let alphabet = alphabet();
     let mut texts: Vec<String> = alphabet.iter().map(char::to_string).collect();
     let mut merges = Vec::new();
@@ -204,7 +208,7 @@ fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Resul
     let mut words = Words::default();
     for (word, count) in count_words(text, pre)? {
         let symbols = word.chars().map(|byte| byte_tokens.get(&byte).copied()).collect::<Option<_>>();
-        words.add(symbols.ok_or_else(|| anyhow!("`{word}` is not made of bytes"))?, count);
+        words.add(symbols.ok_or_else(|| anyhow!("`{word}` has a character that stands for no byte"))?, count);
     }
     while texts.len() < limit {
         let join = |&(left, right): &(u32, u32)| format!("{}{}", texts[left as usize], texts[right as usize]);
@@ -218,7 +222,7 @@ fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Resul
 }
 
 /// Counts the words into which `tokenizers` cuts a text. A word has a character for each byte.
-fn count_words(text: &str, pre: &Pre) -> Result<BTreeMap<String, u64>> {
+fn count_words(text: &str, pre: &PreTokenizer) -> Result<BTreeMap<String, u64>> {
     let mut pre_tokenized = PreTokenizedString::from(text);
     let pre_tokenizer: PreTokenizerWrapper = serde_json::from_value(pre_tokenizer_json(pre))?;
     pre_tokenizer.pre_tokenize(&mut pre_tokenized).map_err(|error| anyhow!("{error}"))?;
@@ -310,8 +314,8 @@ fn merge_all(symbols: &mut Vec<u32>, pair: (u32, u32), merged: u32) {
 mod tests {
     use super::*;
 
-    fn gpt2() -> &'static Pre {
-        Pre::named("gpt-2").unwrap()
+    fn gpt2() -> &'static PreTokenizer {
+        PreTokenizer::named("gpt-2").unwrap()
     }
 
     #[test]

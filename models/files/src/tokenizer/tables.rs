@@ -44,7 +44,7 @@ impl TokenType {
 pub enum TokenizerKind {
     /// Text is cut into words, and words into bytes; each character of a token is a byte.
     ByteLevel {
-        pre: &'static Pre,
+        pre: &'static PreTokenizer,
         /// Whether the characters of a text are first composed (Unicode's NFC). llama.cpp never does this.
         nfc: bool,
     },
@@ -155,7 +155,7 @@ pub(super) fn id_of(ids: &HashMap<&str, u32>, field: &str, token: &str) -> Resul
 /// words of the previous expression; matches and gaps both become words. The expressions are those of each model's
 /// `tokenizer.json`; llama.cpp rewrites some for its own matcher. The names are those of llama.cpp's loader.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Pre {
+pub struct PreTokenizer {
     /// Values of `tokenizer.ggml.pre`; the first is the one to write.
     pub names: &'static [&'static str],
     pub splits: &'static [&'static str],
@@ -167,7 +167,7 @@ pub struct Pre {
     pub nfc: bool,
 }
 
-impl Pre {
+impl PreTokenizer {
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|pre| pre.names.contains(&name))
     }
@@ -195,11 +195,11 @@ const TEKKEN_SPLIT: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[
 const GPT4O_SPLIT: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const DEEPSEEK3_SPLIT: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 
-const fn pre(names: &'static [&'static str], splits: &'static [&'static str]) -> Pre {
-    Pre { names, splits, ignore_merges: false, adds_bos: false, nfc: false }
+const fn pre(names: &'static [&'static str], splits: &'static [&'static str]) -> PreTokenizer {
+    PreTokenizer { names, splits, ignore_merges: false, adds_bos: false, nfc: false }
 }
 
-static ALL: [Pre; 13] = [
+static ALL: [PreTokenizer; 13] = [
     pre(
         &[
             "gpt-2",
@@ -221,7 +221,7 @@ static ALL: [Pre; 13] = [
         ],
         &[GPT2_SPLIT],
     ),
-    Pre {
+    PreTokenizer {
         ignore_merges: true,
         adds_bos: true,
         ..pre(
@@ -241,14 +241,17 @@ static ALL: [Pre; 13] = [
     },
     // These families split words like llama 3, but merge every word from its bytes.
     pre(&["smaug-bpe", "dbrx", "glm4", "chatglm-bpe"], &[LLAMA3_SPLIT]),
-    Pre { nfc: true, ..pre(&["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"], &[QWEN2_SPLIT]) },
+    PreTokenizer {
+        nfc: true,
+        ..pre(&["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"], &[QWEN2_SPLIT])
+    },
     pre(&["stablelm2", "hunyuan", "solar-open", "grok-2"], &[QWEN2_SPLIT]),
-    Pre { nfc: true, ..pre(&["qwen35"], &[QWEN35_SPLIT]) },
+    PreTokenizer { nfc: true, ..pre(&["qwen35"], &[QWEN35_SPLIT]) },
     pre(
         &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"],
         &[SINGLE_DIGITS, GPT2_SPLIT],
     ),
-    Pre { ignore_merges: true, adds_bos: true, ..pre(&["tekken"], &[TEKKEN_SPLIT]) },
+    PreTokenizer { ignore_merges: true, adds_bos: true, ..pre(&["tekken"], &[TEKKEN_SPLIT]) },
     pre(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT4O_SPLIT]),
     pre(
         &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
@@ -271,8 +274,11 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert_eq!(Pre::named("llama3").map(Pre::name), Some("llama-bpe"));
-        assert_eq!(Pre::with_splits(&[GPT2_SPLIT.to_string()], false).map(Pre::name), Some("gpt-2"));
-        assert_eq!(Pre::with_splits(&[GPT2_SPLIT.to_string()], true), None);
+        assert_eq!(PreTokenizer::named("llama3").map(PreTokenizer::name), Some("llama-bpe"));
+        assert_eq!(
+            PreTokenizer::with_splits(&[GPT2_SPLIT.to_string()], false).map(PreTokenizer::name),
+            Some("gpt-2")
+        );
+        assert_eq!(PreTokenizer::with_splits(&[GPT2_SPLIT.to_string()], true), None);
     }
 }

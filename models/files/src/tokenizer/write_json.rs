@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::tables::{GPT2_SPLIT, unused_id_name};
-use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
+use super::{PreTokenizer, TokenType, TokenizerKind, TokenizerTables};
 
 /// SentencePiece's character for a space.
 pub(super) const SPACE: &str = "\u{2581}";
@@ -122,7 +122,7 @@ fn byte_level(use_regex: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex})
 }
 
-pub(super) fn pre_tokenizer_json(pre: &Pre) -> Value {
+pub(super) fn pre_tokenizer_json(pre: &PreTokenizer) -> Value {
     if pre.splits == [GPT2_SPLIT] {
         return byte_level(USE_REGEX);
     }

@@ -60,6 +60,7 @@ def rows(generator: np.random.Generator) -> np.ndarray:
     ties = generator.integers(-508, 509, shape) / 4
     ties[:, ::32], ties[:, 1::32] = 127, -127
     everything = np.concatenate([normal, tails, magnitudes, ties]).astype("<f4")
+    # A block of zeros, a single large number, and blocks of equal numbers.
     everything[3, 32:64] = 0
     everything[4, 7] = 1000
     everything[5, 64:96] = 0.125

@@ -53,6 +53,7 @@ pub static BF16Z: Format = Format {
     packed: Some((2, "1d168c4316bc8bce")),
 };
 
+/// The type parameter of generic kernels for weights in this format.
 pub struct InBf16z;
 
 impl PackedBf16 for InBf16z {
@@ -212,9 +213,10 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The destination of unpacked rows: the first number of the first row, and the distance of rows in numbers.
+/// The destination of unpacked rows. The first row begins at the start of `numbers`.
 pub(super) struct Destination<'a> {
     pub numbers: &'a mut [u16],
+    /// The distance in numbers from the start of one row to the start of the next row.
     pub stride: usize,
 }
 
@@ -249,7 +251,7 @@ impl<'a> Group<'a> {
         self.rows * SECTION_BYTES
     }
 
-    /// The memory from the row's first section to the end of the group; other rows' sections lie between.
+    /// The memory from the row's first section to the end of the group. Between the sections of this row lie those of other rows.
     pub fn sections(&self, row: usize) -> &'a [u8] {
         &self.bytes[self.rows * LINE_BYTES + row * SECTION_BYTES..]
     }
@@ -360,7 +362,7 @@ fn pack_row<'a>(
     let exponents = most_frequent(numbers);
     header[..EXPONENTS].copy_from_slice(&exponents);
     let mut indices = [None; 256];
-    // Reversed, because zeros may fill the list: an exponent gets its first index.
+    // If a row has few exponents, zeros fill the list, so 0 occurs several times. In reverse order, its first index is set last.
     for (index, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
         indices[usize::from(exponent)] = Some(index);
     }
@@ -393,9 +395,10 @@ fn exponent(bits: u16) -> usize {
     usize::from(bits >> 7 & 0xff)
 }
 
-/// The most frequent exponents; zeros if there are fewer.
+/// The most frequent exponents. If there are fewer than `EXPONENTS`, zeros fill the list.
 fn most_frequent(numbers: &[[u8; 2]]) -> [u8; EXPONENTS] {
-    // Neighbours mostly have the same exponent: with two tables, one count does not wait for the one before it.
+    // Neighbouring numbers often have the same exponent. With two tables in turn, the increment of a count need not wait for the
+    // increment before it.
     let mut counts = [[0_u32; 256]; 2];
     for (at, bytes) in numbers.iter().enumerate() {
         counts[at % 2][exponent(u16::from_le_bytes(*bytes))] += 1;

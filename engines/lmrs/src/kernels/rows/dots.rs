@@ -1,9 +1,9 @@
 //! Dot products of rows of weights with the activations of a few tokens.
 //!
 //! With few tokens each weight is used only a few times, so memory limits the speed. For a single token, most large matrices
-//! are read row after row (`streams`). Several tokens share each read of a row, and several rows share each read of a token. A
-//! large batch is divided into groups of tokens, which read all rows in turn. Levels with a prefetch instruction load the next
-//! rows meanwhile.
+//! are read as one stream, row after row (`rows::streams`). Otherwise several rows are multiplied with several tokens at once:
+//! the tokens share each read of a row, and the rows share each read of a token's activations. A large batch is divided into
+//! groups of tokens; each group reads all rows. Levels with a prefetch instruction load the next rows meanwhile.
 #![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 
 use std::ops::Range;
@@ -17,6 +17,8 @@ use crate::matrix::Floats;
 const MAX_GROUP_TOKENS: usize = 6;
 const LINE_BYTES: usize = 64;
 
+/// Multiplies the rows of every stream with all tokens, group by group.
+///
 /// # Safety
 /// The machine has the level of `L`; the rows have numbers of `W`; the asserts of `rows::dot` hold.
 #[inline(always)]
@@ -31,7 +33,7 @@ pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
         let group = first..tokens.min(first + group_tokens);
         // SAFETY: the caller guarantees this.
         unsafe {
-            match (outs.len(), share_tokens::<L>(group.len())) {
+            match (outs.len(), tokens_per_read::<L>(group.len())) {
                 (1, 1) => multiply_rows::<L, W, 1, 1>(floats, x, group, outs),
                 (2, 1) => multiply_rows::<L, W, 2, 1>(floats, x, group, outs),
                 (2, 2) => multiply_rows::<L, W, 2, 2>(floats, x, group, outs),
@@ -45,11 +47,14 @@ pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
     }
 }
 
-/// The size of equal shares, of at most `TOKENS_PER_READ` tokens: four tokens become two and two, not three and one.
-fn share_tokens<L: Lanes>(tokens: usize) -> usize {
+/// The number of tokens that share each read of a row: at most `TOKENS_PER_READ`, in parts of equal size. With a limit of three,
+/// four tokens become two and two, not three and one.
+fn tokens_per_read<L: Lanes>(tokens: usize) -> usize {
     tokens.div_ceil(tokens.div_ceil(L::TOKENS_PER_READ))
 }
 
+/// Multiplies `ROWS` rows at once, one of each stream, with `TOKENS` tokens of a group at once.
+///
 /// # Safety
 /// The same as for `multiply_groups`, with `ROWS` entries in `outs`.
 #[inline(always)]
@@ -74,11 +79,12 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
             // If fewer than `TOKENS` are left, the last token is computed again.
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
-            // A single token with one row has too little arithmetic to hide the prefetch; a small matrix may be in a cache.
+            // The product of one row with one token has too little arithmetic to hide the cost of a prefetch. A small matrix may
+            // be in a cache, and needs none.
             let hides_prefetch = TOKENS > 1 || ROWS > 1 && weights.len() >= MIN_UNCACHED_BYTES;
-            let ahead = if hides_prefetch && first == group.start { row_bytes } else { 0 };
+            let prefetch_distance = if hides_prefetch && first == group.start { row_bytes } else { 0 };
             // SAFETY: each row has `inputs` numbers of `W` within `weights`, and each token `inputs` numbers within `x`.
-            let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
+            let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, prefetch_distance) };
             for (row, out) in outs.iter_mut().enumerate() {
                 if index < out.outputs().len() {
                     for (token, sums) in (first..group.end).zip(&sums) {
@@ -93,7 +99,7 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
 /// Multiplies each row with each token. The order of additions never depends on the other rows and tokens: `CHAINS` alternating
 /// sums in each lane, then these sums, then the lanes (`Lanes::sum`), then the inputs that do not fill a register.
 ///
-/// Meanwhile it prefetches the memory that is `ahead` bytes after each row; nothing if `ahead` is 0.
+/// Meanwhile it prefetches the memory `prefetch_distance` bytes after the weights that it reads. 0 means no prefetch.
 ///
 /// # Safety
 /// The machine has the level of `L`; each of `rows` has `inputs` numbers of `W`, and each of `x` has `inputs` numbers.
@@ -102,13 +108,14 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     rows: [*const u8; ROWS],
     x: [*const L::Number; TOKENS],
     inputs: usize,
-    ahead: usize,
+    prefetch_distance: usize,
 ) -> [[f32; ROWS]; TOKENS] {
     // SAFETY: every number read is before `inputs`; the caller guarantees the level.
     unsafe {
         let mut sums = [[[L::zero(); ROWS]; TOKENS]; 2];
         let mut input = 0;
-        // Four double steps an iteration: with fewer instructions per line, a processor that waits for memory runs further ahead.
+        // Each iteration has four double steps, so fewer instructions belong to the loop itself. A processor that waits for
+        // memory then reaches more loads in advance.
         while ROWS * TOKENS == 1 && input + 8 * L::LANES <= inputs {
             for double_step in 0..4 {
                 let input = input + 2 * double_step * L::LANES;
@@ -118,8 +125,8 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
             input += 8 * L::LANES;
         }
         while input + 2 * L::LANES <= inputs {
-            if ahead != 0 {
-                prefetch_rows::<L, W, ROWS>(&rows, ahead, input);
+            if prefetch_distance != 0 {
+                prefetch_rows::<L, W, ROWS>(&rows, prefetch_distance, input);
             }
             step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
             step::<L, W, ROWS, TOKENS>(&mut sums[L::CHAINS - 1], &rows, &x, input + L::LANES);
@@ -150,6 +157,8 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     }
 }
 
+/// Adds the products of the next `LANES` inputs to the sums.
+///
 /// # Safety
 /// The same as for `dots`; from `input` on, at least `LANES` inputs are left.
 #[inline(always)]
@@ -174,11 +183,12 @@ unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     }
 }
 
-/// Prefetches what two steps read, `ahead` bytes after it: each line once, whether the steps are longer or shorter than a line.
+/// Prefetches the memory `prefetch_distance` bytes after the weights of the next two steps. Each cache line is prefetched once,
+/// also if two steps read less than a line.
 #[inline(always)]
 fn prefetch_rows<L: Lanes, W: Weight<L>, const ROWS: usize>(
     rows: &[*const u8; ROWS],
-    ahead: usize,
+    prefetch_distance: usize,
     input: usize,
 ) {
     let (at, bytes) = (input * W::BYTES, 2 * L::LANES * W::BYTES);
@@ -187,7 +197,7 @@ fn prefetch_rows<L: Lanes, W: Weight<L>, const ROWS: usize>(
     }
     for row in rows {
         for line in 0..bytes.div_ceil(LINE_BYTES) {
-            L::prefetch_line(row.wrapping_add(ahead + at + line * LINE_BYTES));
+            L::prefetch_line(row.wrapping_add(prefetch_distance + at + line * LINE_BYTES));
         }
     }
 }

@@ -29,8 +29,8 @@ impl TileUnit for AmxUnit {
         // SAFETY: the caller guarantees this; `begin` has configured full tiles.
         unsafe {
             match part.groups {
-                1 => add_two(&Operands::of(part)),
-                _ => add_four(&Operands::of(part)),
+                1 => add_one_group(&Operands::of(part)),
+                _ => add_two_groups(&Operands::of(part)),
             }
         }
     }
@@ -66,7 +66,7 @@ impl TileUnit for AmxUnit {
     }
 }
 
-/// The addresses of a part's first tiles. A and C always have two; B has a second one only with two groups.
+/// The addresses of the first tiles of a `TileProduct`. A and C always have two; B has a second one only with two groups.
 pub struct Operands {
     pub a: [*const u8; 2],
     /// Bytes from one row of A to the next; likewise `c_row`.
@@ -102,7 +102,7 @@ impl Operands {
 /// # Safety
 /// The machine has tiles, `begin` has configured them, and the memory of `operands` is valid.
 #[inline(always)]
-unsafe fn add_four(operands: &Operands) {
+unsafe fn add_two_groups(operands: &Operands) {
     if operands.tiles == 0 {
         return;
     }
@@ -152,13 +152,13 @@ unsafe fn add_four(operands: &Operands) {
 /// Adds the products for one group: the left half of C.
 ///
 /// # Safety
-/// The same as for `add_four`.
+/// The same as for `add_two_groups`.
 #[inline(always)]
-unsafe fn add_two(operands: &Operands) {
+unsafe fn add_one_group(operands: &Operands) {
     if operands.tiles == 0 {
         return;
     }
-    // SAFETY: as in `add_four`, for one tile of B and two of C.
+    // SAFETY: as in `add_two_groups`, for one tile of B and two of C.
     unsafe {
         asm!(
             "tileloadd tmm0, [{c0} + {c_row}*1]",
