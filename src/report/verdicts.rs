@@ -25,7 +25,7 @@ pub struct Verdicts {
     /// Every pair of rows. The correction for many comparisons is stronger here, so a small difference in
     /// `against_reference` may be inconclusive here.
     pub all_pairs: Vec<PairVerdict>,
-    /// Each row against the program of its baseline, if this run measured both.
+    /// Each row against the earlier program of its baseline, if this run measured that program again.
     pub against_baseline: Vec<PairVerdict>,
     /// Each row against the widest precision of its engine, if the engine has several precisions.
     pub against_widest: Vec<PairVerdict>,
@@ -52,14 +52,14 @@ pub struct PairVerdict {
     pub engine: String,
     pub against: String,
     pub is_headline: bool,
-    /// Whether the outputs of both sides are verified. The views for people show no other ratio between two engines: an engine
+    /// Whether the outputs of both sides are verified. Views for people hide other ratios between two engines, because an engine
     /// that runs no model would be the fastest. JSON and CSV have all ratios, with the status of each output.
     pub is_verified: bool,
     pub result: Result<Comparison, String>,
     pub sentence: String,
 }
 
-/// The geometric mean of an engine's headline ratios over all workloads. JSON has these names: add, never rename.
+/// The geometric mean of an engine's headline ratios over all workloads. JSON has these names, so they never change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     pub engine: String,
@@ -68,13 +68,13 @@ pub struct Mean {
     pub ratio: f64,
     pub workloads: usize,
     pub is_conclusive: bool,
-    /// Whether the outputs of the engine and of the reference are verified. The views for people show no other mean.
+    /// Whether the outputs of the engine and of the reference are verified. Views for people show only verified means.
     pub is_verified: bool,
     /// Whether an observation contradicts a claim of the engine, so that its results may look too good.
     pub is_contradicted: bool,
 }
 
-/// The noise floors of this run, from a configuration and its twin: the label of each workload, and the floor of its headline.
+/// The noise floors of this run, from a configuration and its twin: each workload with the noise floor of its headline metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Noise {
     pub engine: String,
@@ -132,7 +132,7 @@ impl Verdicts {
         self.headline_for_view(row, false)
     }
 
-    /// The same comparison among those for the view, which may have the stronger correction.
+    /// Like `headline`, but of the view's list. The list of all pairs has a stronger correction for many comparisons.
     pub fn headline_for_view(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
         find_pair(self.for_view(pairs), row, row.case.headline?)
     }
@@ -186,7 +186,7 @@ impl PairVerdict {
         let subject = format!("`{engine}`");
         let sentence = line(&compare::sentence::of_cases(plan, metric, subject, [&case, &against], &result));
         let result = result.map_err(|refusal| refusal.to_string());
-        // An engine that is compared with itself leads no other engine.
+        // Both sides are one engine, so an unverified output is no advantage over another engine.
         Self { sentence, case, metric, engine, against, is_headline: true, is_verified: true, result }
     }
 

@@ -34,10 +34,11 @@ const F32_BYTES: u64 = 4;
 pub(super) async fn member(plan: &Plan, record: &RunRecord, configuration: usize) -> Result<Member> {
     let planned = &plan.configurations[configuration];
     let bytes = match known_peak(plan, record, configuration) {
-        Some(most) => most,
+        Some(peak) => peak,
         None => estimate(planned).await?,
     };
-    // The orchestrator does not pause the processes that an engine names in `pids`: they are not its descendants.
+    // The orchestrator cannot pause the processes in `pids`, because they are no descendants of the engine. So this engine is
+    // alone in its group.
     let has_other_processes = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
     let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let alone = planned.alone || launches.any(has_other_processes);
@@ -62,7 +63,8 @@ async fn estimate(planned: &Configuration) -> Result<u64> {
     Ok(file.saturating_add(weights).saturating_add(PROGRAM_BYTES))
 }
 
-/// The lack of memory that prevents the start of a verifier without a row: in f32 it may need far more than the measured engines.
+/// The reason why a verifier that is not measured cannot start: in f32 it may need far more memory than the measured engines.
+/// `None` for other configurations, and if the memory is enough.
 pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     let is_verifier = configuration.role == Some(Role::Verifier);
     let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::run::{Run, store_answers_of};
 use crate::support::{Scratch, fake_engine, finish, write_program};
 
-/// A fake model with near ties, on which q8_0 costs more than f16, and q4_0 more than bf16.
+/// A fake model on which q8_0 costs more than f16, and q4_0 more than bf16. At each position, two ids are almost equally likely.
 const MODEL: &str = r#"--near-ties 1.0 --rounding '{"bf16":0.004,"f16":0.001,"q8_0":0.02,"q4_0":0.074}'"#;
 /// A fake model on which q8_0 costs as much as bf16.
 const MODEL_OF_EQUAL_COSTS: &str =
@@ -121,7 +121,7 @@ fn an_engine_that_generates_in_8_bits_is_not_found_if_the_reported_bf16_costs_as
 }
 
 #[test]
-fn a_dtype_in_which_the_verifier_cannot_compute_has_the_reason_and_its_usual_bounds() {
+fn a_dtype_in_which_the_verifier_cannot_compute_is_recorded_with_the_reason_and_has_the_default_bounds() {
     let scratch = with_verifier(&format!(r#"{MODEL} --capabilities '{{"dtypes":["f32"]}}'"#));
     let run = run(&scratch, MODEL, "bf16", &[("four", "--computes-in q4_0")]);
     let unmeasured = run.record.only("dtype_costs")["unmeasured"].as_array().unwrap().clone();

@@ -14,7 +14,7 @@ use crate::run::verify::{self, Expected};
 /// A text that any model can read, for requests with an arbitrary prompt.
 const TEXT: &str = "The engine reads a line and answers it.";
 
-/// The fault of an engine that generates tokens for a line that it must refuse.
+/// The fault of an engine that answers an invalid line with tokens.
 pub const ANSWERED_AS_VALID: &str = "answered `generated`, as if the line were valid";
 
 /// The output of every sequence of every iteration: its ids, or its text where an engine gives text.

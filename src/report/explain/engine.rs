@@ -122,7 +122,7 @@ fn load(row: &Row) -> Option<Part> {
     let time = |ns: f64| Unit::Nanoseconds.show(ns);
     let mut part = Part::titled(format!("load: {}", time(load.estimate)));
     part.say(format!(
-        "It takes {} from the start of the process to its `loaded` answer (median of {}).",
+        "The engine takes {} from the start of its process to its `loaded` answer (median of {}).",
         time(load.estimate),
         launches(load.launches)
     ));
@@ -131,7 +131,7 @@ fn load(row: &Row) -> Option<Part> {
         phases.iter().map(|phase| format!("{} {}", crate::text::line(&phase.name), time(phase.ns as f64)));
     let named: Vec<String> = named.collect();
     if !named.is_empty() {
-        part.say(format!("It reports these phases (means): {}.", named.join(", ")));
+        part.say(format!("The engine reports these phases (means): {}.", named.join(", ")));
     }
     Some(part)
 }

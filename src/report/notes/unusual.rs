@@ -20,7 +20,7 @@ struct Times {
     prompt_tokens: f64,
 }
 
-/// A note for each slow row, within the rows of one engine and scenario that differ only in the kind of text.
+/// A note for each row that is slow among the rows of its engine and scenario that differ only in the kind of text.
 pub fn slow(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let with_times = rows.iter().filter_map(|(case, row)| {
         let workload = &data.plan.cases[*case].workload;
@@ -34,7 +34,7 @@ pub fn slow(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
 
 fn slow_of(rows: &[(&Row, &Workload, Times)]) -> Vec<String> {
     let kinds = distinct(rows.iter().map(|(_, workload, _)| workload.shape.text)).len();
-    // Rows of several lengths differ by their lengths, and not only by their kinds.
+    // If the prompts have several lengths, a longer time may come from the length, so no row has a note.
     let is_of_axis = |workload: &Workload| workload.shape.text.length() == Length::OfAxis;
     let of_axis = rows.iter().filter(|(_, workload, _)| is_of_axis(workload));
     let lengths = distinct(of_axis.map(|(_, workload, _)| &workload.prompt)).len();
@@ -69,7 +69,7 @@ impl Times {
         let (total, first) = (estimate(MetricId::TOTAL)?, estimate(MetricId::FIRST_TOKEN)?);
         let Prompt::Tokens(tokens) = workload.prompt else { return None };
         let steps = f64::from(workload.max_new_tokens.saturating_sub(1));
-        // With drafts no time belongs to one token.
+        // With drafts a step makes several tokens, so there is no inter-token latency.
         let next = match estimate(MetricId::INTER_TOKEN) {
             None if !workload.shape.speculation.is_off() => total - first,
             between => between.unwrap_or(0.0) * steps,
@@ -85,7 +85,7 @@ impl Times {
         let other = self.total - usual.total - first - next;
         match (first.max(next) > other, first > next, is_long) {
             (false, ..) => {
-                "time outside the tokens, such as the tokenizer or the transfer of the request".into()
+                "time outside prefill and decode, such as tokenization or the transfer of the request".into()
             }
             (_, true, true) => format!("a long prefill: {tokens} prompt tokens, {share} % of the time"),
             (_, true, false) => {
