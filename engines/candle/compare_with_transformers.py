@@ -7,7 +7,8 @@
     cargo build --release -p candle-engine
     uv run engines/candle/compare_with_transformers.py target/release/candle-engine
 
-Prints for each model the largest difference of a log-probability, in nats. Both compute in f32. Fails above MAX_DIFFERENCE.
+Prints for each model the largest difference of a log-probability, in nats. Both programs compute in f32.
+Fails if a difference is not below MAX_DIFFERENCE.
 """
 
 import json
@@ -23,7 +24,8 @@ SIZES = dict(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_lay
              pad_token_id=0)
 LLAMA_3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                original_max_position_embeddings=128)
-# The text has 300 tokens, so a window of 300 hides none. The window is also the longest context of this engine.
+# The scored sequence has 300 tokens, so a window of 300 hides no token. A window below 300 would be refused, because this
+# engine accepts no context longer than the window.
 MODELS = [
     ("llama", dict()),
     ("llama", dict(rope_parameters=LLAMA_3, tie_word_embeddings=True)),
@@ -59,7 +61,8 @@ def random_model(architecture, fields):
     config = AutoConfig.for_model(architecture, **{**SIZES, **fields})
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config).float().eval()
-    # transformers initialises weights so small that attention and MLP hardly matter. Gemma adds 1 to norms and scales embeddings.
+    # `transformers` initialises weights so small that attention and MLP hardly matter. So the weights become larger here. Gemma's
+    # code adds 1 to the weights of norms and multiplies embeddings, so its norms are around 0 and its embeddings smaller.
     for name, weights in model.named_parameters():
         noise = torch.rand_like(weights) - 0.5
         if "norm" in name:

@@ -84,7 +84,8 @@ def _read_gpt2_shape(config):
     _refuse_flag(config, "scale_attn_by_inverse_layer_idx", "this engine scales all layers alike")
     _refuse_flag(config, "add_cross_attention", "this engine has no encoder to attend to")
     if not _read_flag(config, "scale_attn_weights", True):
-        raise Failed("unsupported", "`scale_attn_weights` false: this engine scales by the root of the head's dimensions")
+        message = "`scale_attn_weights` false: this engine divides attention scores by the square root of the head dimension"
+        raise Failed("unsupported", message)
     heads, hidden_size = _read_integer(config, "n_head"), _read_integer(config, "n_embd")
     if hidden_size % heads:
         raise Failed("model", f"`config.json`: {heads} heads cannot share a hidden size of {hidden_size}")
@@ -105,7 +106,7 @@ def _read_gpt2_shape(config):
 
 def _read_window(architecture, config):
     """The number of tokens that a token attends to, including itself. None: no limit."""
-    # Qwen's field for windows in some layers.
+    # With this field of Qwen, some layers have a window.
     _refuse_flag(config, "use_sliding_window", "this engine attends to the whole sequence")
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):

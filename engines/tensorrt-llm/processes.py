@@ -1,4 +1,4 @@
-"""The processes that TensorRT-LLM starts: found, watched and ended. Uses no model library."""
+"""Finds, watches and ends the processes that TensorRT-LLM starts. Uses no model library."""
 
 import os
 import signal
@@ -47,8 +47,8 @@ def library_processes_since(before):
 
 
 def _processes_to_watch(started):
-    """The started processes that the driver lists. In a container the driver may use other ids, so if it lists none: the
-    processes with an open device file. If there are none, all: a dead worker process must not be missed."""
+    """The started processes that the driver lists. In a container the driver may use other ids and list none of them. Then it
+    returns the processes with an open device file, or all if no process has one: the end of a worker must not be missed."""
     by_driver = {pid for pid, _ in _gpu_processes()} & started
     return by_driver or {pid for pid in started if _has_open_device(pid)} or set(started)
 
@@ -78,7 +78,7 @@ def _parent_pid(pid):
     """The parent's id of a process; None if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # Before these fields stands the program's name, in brackets. It may contain brackets.
+            # The program's name, in brackets, stands before these fields. The name may itself contain brackets.
             state, parent = file.read().rpartition(b")")[2].split()[:2]
     except (OSError, ValueError):
         return None
@@ -104,7 +104,8 @@ def _marked_non_descendants(parents):
     if not mark:
         return set()
     variable = f"{LAUNCH_VARIABLE}={mark}".encode()
-    # The parent is the program of the engine. The orchestrator started it, and finds its descendants itself.
+    # The parent is the engine's Rust program, which the orchestrator started. The orchestrator finds its descendants without
+    # this list.
     known = _descendants(os.getppid(), parents) | {os.getppid(), os.getpid()}
     return {pid for pid in parents if pid not in known and variable in _environment(pid)}
 

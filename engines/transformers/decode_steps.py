@@ -50,8 +50,8 @@ class InductorGraphStep(DirectStep):
 
 
 class CapturedStep:
-    """A CUDA graph of the step that also advances the state: each token takes one launch and one copy of the ids to the
-    host."""
+    """A CUDA graph of the step, which also advances the state. Each token takes one launch of the graph, and one copy of the
+    ids to the host."""
 
     def __init__(self, state, step):
         self._state, self._step = state, step
@@ -76,7 +76,7 @@ class CapturedStep:
 
     def __call__(self, ids):
         if ids is not self._best:
-            # The first token after a prompt, and every token that the host sampled.
+            # The first ids after a prompt, and ids that the host sampled, are not in the graph's input yet.
             self._state.ids.copy_(ids[:, None])
         self._graph.replay()
         return self._logits, self._best

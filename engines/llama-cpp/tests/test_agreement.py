@@ -19,15 +19,15 @@ SCORED = slice(20_000, 20_512)
 MAX_DRIFT = {"bf16": 0.05, "f16": 0.01, "q8_0": 0.1, "q6_k": 0.2, "q4_k": 0.5, "q4_0": 0.6}
 
 
-def run_engine(command, loads, held_out):
+def run_engine(command, loads, held_out_ids):
     """For each load: the greedy ids after each prompt, and the log-probabilities of the scored ids."""
     requests = []
     for load in loads:
         requests.append({"type": "load", "threads": 2, **load})
         for start, length in PROMPTS:
-            prompt = [0, *held_out[start : start + length]]  # 0 is BOS
+            prompt = [0, *held_out_ids[start : start + length]]  # 0 is BOS
             requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
-        requests.append({"type": "score", "sequences": [held_out[SCORED]]})
+        requests.append({"type": "score", "sequences": [held_out_ids[SCORED]]})
     sent = "".join(json.dumps(request) + "\n" for request in requests)
     environment = {**os.environ, "PYTHONPATH": str(KIT)}
     done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=600)
@@ -43,7 +43,7 @@ def run_engine(command, loads, held_out):
 class Agreement(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        baseline = ENGINE.parent / "pytorch-baseline" / "worker.py"
+        worker = ENGINE.parent / "pytorch-baseline" / "worker.py"
         # The environment of `pytorch-baseline` is in the user's data folder; these tests use another data folder.
         user_variables = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
         python_command = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
@@ -51,24 +51,24 @@ class Agreement(unittest.TestCase):
         result = subprocess.run(command, env=user_variables, capture_output=True, text=True)
         if result.returncode != 0:
             raise unittest.SkipTest(result.stderr.splitlines()[0])
-        cls.held_out = load_model().encode((EMBEDDED / "heldout.txt").read_text("utf-8")[:120_000])
-        command = [result.stdout.strip(), "-s", str(baseline)]
-        ((cls.baseline_ids, cls.baseline_scores),) = run_engine(command, [{"model": str(EMBEDDED)}], cls.held_out)
+        cls.held_out_ids = load_model().encode((EMBEDDED / "heldout.txt").read_text("utf-8")[:120_000])
+        command = [result.stdout.strip(), "-s", str(worker)]
+        ((cls.baseline_ids, cls.baseline_scores),) = run_engine(command, [{"model": str(EMBEDDED)}], cls.held_out_ids)
 
     def answers(self, loads):
-        return run_engine([sys.executable, "-s", str(ENGINE / "worker.py")], loads, self.held_out)
+        return run_engine([sys.executable, "-s", str(ENGINE / "worker.py")], loads, self.held_out_ids)
 
     def drift(self, scores):
         squares = [(a - b) ** 2 for a, b in zip(scores, self.baseline_scores, strict=True)]
         return (sum(squares) / len(squares)) ** 0.5
 
     def test_f32_gives_the_ids_of_pytorch_baseline_and_nearly_its_log_probabilities(self):
-        options = [{}, EXACT_OPTIONS]
-        loads = [{"model": str(gguf_file("f32")), "options": option} for option in options]
-        for option, bound, (ids, scores) in zip(options, (1e-3, 1e-5), self.answers(loads)):
-            print(f"f32 {option}: drift {self.drift(scores):.1e}", file=sys.stderr)
-            self.assertEqual(ids, self.baseline_ids, option)
-            self.assertLess(self.drift(scores), bound, option)
+        option_sets = [{}, EXACT_OPTIONS]
+        loads = [{"model": str(gguf_file("f32")), "options": options} for options in option_sets]
+        for options, bound, (ids, scores) in zip(option_sets, (1e-3, 1e-5), self.answers(loads)):
+            print(f"f32 {options}: drift {self.drift(scores):.1e}", file=sys.stderr)
+            self.assertEqual(ids, self.baseline_ids, options)
+            self.assertLess(self.drift(scores), bound, options)
 
     def test_narrower_dtypes_drift_within_their_bounds(self):
         answers = self.answers([{"model": str(gguf_file(dtype))} for dtype in MAX_DRIFT])

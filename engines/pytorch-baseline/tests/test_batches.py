@@ -1,4 +1,4 @@
-"""Tests batches and the cache: each sequence is computed as it is alone, and again in whole for each token."""
+"""Tests batches and the cache. A sequence has the same tokens in a batch and alone, with the cache and without it."""
 
 import json
 import unittest
@@ -17,7 +17,7 @@ from engine_kit import Failed
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
 CASES = GOLDEN["cases"]
 LAYOUTS = ["left", "right", "packed"]
-# The longest prompt is longer than the sliding windows of the cases, and its pads are too.
+# The longest prompt is longer than the sliding windows of the cases. So is the longest padding, that of the prompt of one token.
 LENGTHS = [3, 64, 17, 1]
 NEW_TOKENS = 6
 
@@ -100,12 +100,12 @@ class CacheOption(unittest.TestCase):
         self.assertEqual(self.columns_of_steps(cached, use_cache=False), [3, 4, 5, 6])
         self.assertEqual(self.columns_of_steps(cached), [3, 1, 1, 1])
 
-    def test_facts_have_the_cache_in_effect(self):
+    def test_facts_report_whether_the_cache_is_used(self):
         default, cached = load_case(self, CASES["llama"]).facts(), load_case(self, CASES["llama"], kv_cache=True).facts()
         self.assertEqual((default["use_cache"], default.get("kv_dtype")), (False, None))
         self.assertEqual((cached["use_cache"], cached["kv_dtype"]), (True, "f32"))
 
-    def test_another_value_than_true_or_false_is_refused(self):
+    def test_a_value_of_kv_cache_other_than_true_or_false_is_refused(self):
         with self.assertRaises(Failed) as caught:
             load_case(self, CASES["llama"], kv_cache="yes")
         self.assertEqual(caught.exception.message, "option `kv_cache`: expected true or false, found `yes`")

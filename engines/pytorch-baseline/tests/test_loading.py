@@ -103,7 +103,7 @@ class Loading(unittest.TestCase):
             "`scale_attn_by_inverse_layer_idx`: this engine scales all layers alike": {
                 **GPT2, "scale_attn_by_inverse_layer_idx": True
             },
-            "`scale_attn_weights` false: this engine scales by the root of the head's dimensions": {
+            "`scale_attn_weights` false: this engine divides attention scores by the square root of the head dimension": {
                 **GPT2, "scale_attn_weights": False
             },
             "`add_cross_attention`: this engine has no encoder to attend to": {**GPT2, "add_cross_attention": True},
