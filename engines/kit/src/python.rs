@@ -33,7 +33,8 @@ pub struct PythonEngine {
 }
 
 /// The files of the Python kit. Every worker imports `engine_kit`.
-const KIT: [(&str, &str); 10] = [
+const KIT: [(&str, &str); 11] = [
+    ("checkpoint.py", include_str!("../python/checkpoint.py")),
     ("conversion.py", include_str!("../python/conversion.py")),
     ("engine_kit.py", include_str!("../python/engine_kit.py")),
     ("engine_kit_checks.py", include_str!("../python/engine_kit_checks.py")),

@@ -1,0 +1,24 @@
+//! `onnxruntime`: ONNX Runtime GenAI. The engine itself is `worker.py`. This program starts the worker in its pinned environment,
+//! with the same stdin and stdout, and runs the conversions of models to ONNX.
+
+use std::process::ExitCode;
+
+use engine_kit::python::{PythonEngine, host};
+
+fn main() -> ExitCode {
+    host(PythonEngine {
+        name: "onnxruntime",
+        environment: "onnxruntime",
+        requirements: include_str!("../requirements.txt"),
+        python: "3.11",
+        install_hint: None,
+        find_missing_requirement: None,
+        files: &[
+            ("worker.py", include_str!("../worker.py")),
+            ("build.py", include_str!("../build.py")),
+            ("graph.py", include_str!("../graph.py")),
+            ("loading.py", include_str!("../loading.py")),
+            ("model.py", include_str!("../model.py")),
+        ],
+    })
+}
