@@ -35,13 +35,6 @@ def scratch():
     return Path(_folders[-1].name)
 
 
-def use_own_cache():
-    """Makes conversions go to a new folder, which is returned."""
-    home = scratch()
-    os.environ["ORCHESTRATE_HOME"] = str(home)
-    return home
-
-
 def tiny_model(shape, dtype="f32", seed=1):
     """A folder with a model of a shape `tiny-*` of `orchestrate model synth`."""
     out = scratch() / shape
