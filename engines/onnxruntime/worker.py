@@ -97,15 +97,16 @@ def refuse_unsupported(folder):
     if folder.architecture == "gemma" and config.get("hidden_activation") == "gelu":
         raise Failed("unsupported", "`hidden_activation` `gelu`: the builder writes the tanh form for gemma")
     check_offered("rope scaling", checkpoint.rope_kind(config), ["default", "llama3"])
-    if folder.architecture == "phi3" and config.get("original_max_position_embeddings", sizes.context_tokens) != sizes.context_tokens:
+    original = config.get("original_max_position_embeddings", sizes.context_tokens)
+    if folder.architecture == "phi3" and original != sizes.context_tokens:
         message = "`original_max_position_embeddings` of phi3: the builder takes this model for one with scaled rotations"
         raise Failed("unsupported", message, "load a phi3 model whose `max_position_embeddings` is the same number")
     if sizes.head_dim % HEAD_MULTIPLE:
         raise Failed("unsupported", f"heads of {sizes.head_dim} dimensions: ONNX Runtime needs a multiple of {HEAD_MULTIPLE}")
     for name, tensor in folder.tensors.items():
         if len(tensor.shape) == 2 and tensor.shape[0] == sizes.vocabulary and ".layers." in f".{name}":
-            problem = f"`{name}` has as many rows as the vocabulary ({sizes.vocabulary}), and the builder takes it for the output matrix"
-            raise Failed("unsupported", problem, "load a model of another size")
+            rows = f"`{name}` has as many rows as the vocabulary ({sizes.vocabulary})"
+            raise Failed("unsupported", f"{rows}, and the builder takes it for the output matrix", "load a model of another size")
     checkpoint.limit_context_to_window(folder)
 
 
