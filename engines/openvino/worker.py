@@ -1,0 +1,84 @@
+"""The engine `openvino`: its hello and its load options. The worker imports OpenVINO during a load."""
+
+import importlib.metadata
+import sys
+from types import SimpleNamespace
+
+import engine_kit
+from engine_kit import Failed, read_choice
+from folder import ARCHITECTURES, FORMATS, open_folder
+
+# The package with OpenVINO GenAI. Its version is the version of the engine.
+PACKAGE = "openvino-genai"
+
+# `bf16` needs a processor with bf16 instructions. In `int8` and `int4` the weights have this dtype, and OpenVINO chooses the dtype of
+# the computation.
+DTYPES = ["f32", "bf16", "int8", "int4"]
+
+# The dtype of a load that requests none: bf16, or f32 on a processor without bf16 instructions, as OpenVINO itself chooses.
+DEFAULT_DTYPE = "default"
+
+# The dtypes of keys and values. Without the option, OpenVINO chooses, except that `f32` keeps them in f32.
+KV_DTYPES = ["u8", "bf16", "f16", "f32"]
+
+
+class OpenVINO(engine_kit.Engine):
+    options = ("kv", "precision")
+
+    def hello(self):
+        try:
+            version = importlib.metadata.version(PACKAGE)
+        except importlib.metadata.PackageNotFoundError:
+            hint = "orchestrate setup openvino  # or install it into the Python that ORCHESTRATE_PYTHON names"
+            message = f"no {PACKAGE} in the Python that runs this engine (`{sys.executable}`)"
+            raise Failed("unavailable", message, hint) from None
+        return {
+            "engine": "openvino",
+            "version": version,
+            "deterministic": True,
+            "capabilities": {
+                "devices": ["cpu"],
+                "dtypes": DTYPES,
+                "formats": FORMATS,
+                "architectures": ARCHITECTURES,
+                "batch": 64,
+                "use_cache_toggle": True,
+                "padding_sides": ["packed", "left", "right"],
+                "ignore_eos": "exact",
+                "sampling": True,
+                "score": True,
+            },
+        }
+
+    def default_dtype(self, request):
+        return DEFAULT_DTYPE
+
+    def load(self, request, phases):
+        with phases.time("headers"):
+            dtype = None if request.dtype == DEFAULT_DTYPE else request.dtype
+            options = read_options(request.options, dtype)
+            folder = open_folder(request.model)
+            context_tokens = check_context(request.context_tokens, folder)
+        with phases.time("import"):
+            import loading
+        return loading.load(request, dtype, folder, options, context_tokens, phases)
+
+
+def read_options(options, dtype):
+    """The options of a load; None where OpenVINO chooses."""
+    precision = read_choice(options, "precision", ["f32", "bf16"], None)
+    if dtype in ("f32", "bf16") and precision not in (None, dtype):
+        raise Failed("unsupported", f"option `precision`: `{precision}` with dtype `{dtype}`", f"--dtype {precision}")
+    return SimpleNamespace(kv=read_choice(options, "kv", KV_DTYPES, None), precision=precision)
+
+
+def check_context(requested, folder):
+    """Returns the longest context of the load, and refuses a longer request."""
+    if requested is not None and requested > folder.context_tokens:
+        limit = f"the {folder.context_tokens} of model `{folder.name}`"
+        raise Failed("context", f"`context_tokens`: {requested} is more than {limit}")
+    return requested or folder.context_tokens
+
+
+if __name__ == "__main__":
+    engine_kit.serve(OpenVINO())
