@@ -127,10 +127,10 @@ def parse_properties(log):
     _, _, lines = log.partition(PROPERTIES_HEADING + "\n")
     properties = {}
     for line in lines.splitlines():
-        name, separator, value = line.strip().partition(": ")
+        name, separator, value = line.strip().partition(":")
         if not line.startswith("  ") or not separator:
             break
-        properties[name] = value
+        properties[name] = value.strip()
     if "INFERENCE_PRECISION_HINT" not in properties:
         raise Failed("internal", "OpenVINO GenAI has not reported the properties of the compiled model")
     return properties

@@ -32,8 +32,9 @@ class OpenVINOModel(FolderTokenizerMixin, Model):
         else:
             self._generate_without_cache(job, tokens)
         for sequence, prompt in enumerate(job.prompts):
-            # Rare, so that the check costs nothing in most requests. It comes after the last token, so it delays none.
-            if ID_OF_NAN in tokens.ids(sequence):
+            # GenAI draws any id if the logits are NaN. The check comes after the last token, so it delays none, and a greedy
+            # request rarely needs it.
+            if job.sampling is not None or ID_OF_NAN in tokens.ids(sequence):
                 self.score([*prompt, *tokens.ids(sequence)])
 
     def _generate(self, job, tokens):
@@ -138,8 +139,6 @@ def config(job, sequence, tokens=0, new_tokens=None):
         config.top_p = 1.0 if job.sampling.top_p is None else job.sampling.top_p
         # The library seeds with 32 bits. Each sequence draws by its own seed, and without a cache each token does too.
         config.rng_seed = (job.sampling.seed + 0x9E3779B1 * sequence + 0x85EBCA6B * tokens) % 2**32
-        # The log-probability makes the library refuse logits that are NaN.
-        config.logprobs = 1
     return config
 
 
