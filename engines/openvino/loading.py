@@ -80,7 +80,7 @@ def compile_model(converted, dtype, options, threads):
         try:
             pipeline = openvino_genai.ContinuousBatchingPipeline(converted, scheduler(), "CPU", properties)
         except RuntimeError as error:
-            raise load_failure(converted, error) from None
+            raise load_failure(converted, options, error) from None
     return pipeline, parse_properties(log.text)
 
 
@@ -94,8 +94,11 @@ def scheduler():
     return config
 
 
-def load_failure(converted, error):
+def load_failure(converted, options, error):
     text = " ".join(str(error).split())[-400:]
+    if options.kv is not None and "cache_type" in str(error):
+        message = f"option `kv`: OpenVINO has no kernel for keys and values in `{options.kv}` with this precision of the arithmetic"
+        return Failed("unsupported", message, "leave the option `kv` out")
     if "bad_alloc" in text or "allocate" in text:
         return Failed("out_of_memory", f"`{converted}`: {text}")
     return Failed("model", f"`{converted}`: {text}", "orchestrate model cache --clear    # if the conversion is incomplete")

@@ -20,8 +20,7 @@ class OpenVINOModel(FolderTokenizerMixin, Model):
         self._folder, self._pipeline, self._facts = folder, pipeline, facts
         self._embedding_rows = folder.vocabulary_size
         self._next_request = 0
-        # GenAI's own counters of the last request of each sequence; `compare_with_perf_metrics.py` reads them.
-        self.perf_metrics = []
+        self._last_requests = None
 
     def facts(self):
         return dict(self._facts)
@@ -45,7 +44,7 @@ class OpenVINOModel(FolderTokenizerMixin, Model):
                     for id in output.generated_ids:
                         if not tokens.is_done(sequence) and tokens.push(sequence, id):
                             requests.end(sequence)
-        self.perf_metrics = requests.perf_metrics()
+        self._last_requests = requests
 
     def _generate_without_cache(self, job, tokens):
         """Computes every whole sequence again for every token, as a new request."""
@@ -69,6 +68,10 @@ class OpenVINOModel(FolderTokenizerMixin, Model):
             # NaN if any logit at the position is NaN.
             check_logit(logprob if logprob != -math.inf else 0.0, self._folder.name)
         return logprobs[1:]
+
+    def perf_metrics(self):
+        """GenAI's own counters of the last request with a cache, for each sequence. `compare_with_perf_metrics.py` reads them."""
+        return self._last_requests.perf_metrics()
 
     def add(self, prompt, config):
         """The handle of a new request."""

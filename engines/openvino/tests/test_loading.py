@@ -68,6 +68,11 @@ class Configuration(unittest.TestCase):
         with self.assertRaisesRegex(Failed, "`kv_dtype`: `f16` was requested, and OpenVINO uses `f32`"):
             loading.check_in_effect(facts, "int8", SimpleNamespace(kv="f16", precision=None))
 
+    def test_keys_and_values_in_a_dtype_without_a_kernel_are_refused(self):
+        with self.assertRaisesRegex(Failed, "option `kv`: .* in `bf16`") as caught:
+            load_model(random_model(), {"kv": "bf16"})
+        self.assertEqual(caught.exception.kind, "unsupported")
+
     def test_narrow_dtypes_drift_within_their_bounds_and_are_narrow_in_the_file(self):
         for dtype, bound in MAX_DRIFT.items():
             if dtype == "bf16" and not HAS_BF16:
