@@ -105,15 +105,22 @@ class Requests:
 
     def step(self):
         """Advances all requests. Yields the sequence and the output of each that has a new one."""
-        if not self._model.is_busy():
-            raise Failed("internal", "OpenVINO GenAI ended its requests before their last token")
         self._model.step()
+        has_output = False
         for sequence, handle in enumerate(self._handles):
             while handle.can_read():
+                has_output = True
                 for output in handle.read().values():
                     yield sequence, output
-            if handle.get_status() == GenerationStatus.IGNORED:
-                raise Failed("out_of_memory", "OpenVINO GenAI has no memory for the keys and values of this request")
+        if not has_output:
+            self._check_progress()
+
+    def _check_progress(self):
+        """Fails if the pipeline cannot advance. Without output, it may have computed a part of a prompt."""
+        if any(handle.get_status() == GenerationStatus.IGNORED for handle in self._handles):
+            raise Failed("out_of_memory", "OpenVINO GenAI has no memory for the keys and values of this request")
+        if not self._model.is_busy():
+            raise Failed("internal", "OpenVINO GenAI ended its requests before their last token")
 
     def finish(self):
         """Advances all requests to their ends. Returns the ids and the log-probabilities of each."""
