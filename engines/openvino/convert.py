@@ -1,10 +1,10 @@
 """The conversion of a model folder: `convert.py MODEL DTYPE OUTPUT` runs the exporter of optimum-intel, as `optimum-cli export
 openvino` does, and writes OpenVINO's files into the folder OUTPUT.
 
-The command has no other effect: it uses no network, and keeps no tokenizer, because the engine tokenises with the model's own
-`tokenizer.json`.
+The command uses no network. It converts no tokenizer, because the engine tokenises with the model's own `tokenizer.json`.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -83,6 +83,15 @@ def quantize(exported, dtype, output):
         shutil.copy(file, output)
 
 
+def weight_files(folder):
+    """The files that transformers reads. A folder may have others."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return [folder / "model.safetensors"]
+    names = json.loads(index.read_text("utf-8"))["weight_map"].values()
+    return [folder / name for name in sorted(set(names))]
+
+
 def check_tensors(folder):
     """Refuses a checkpoint without all tensors of the architecture: transformers would fill them with random numbers."""
     import torch
@@ -92,7 +101,7 @@ def check_tensors(folder):
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
     found = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:
             found |= {name: list(tensors.get_slice(name).get_shape()) for name in tensors.keys()}
     for name, parameter in network.named_parameters():
@@ -109,7 +118,7 @@ def check_weights(folder, dtype):
     import torch
     from safetensors import safe_open
 
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():
                 tensor = tensors.get_tensor(name)
