@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 # A change in this file that changes the converted weights needs a new number: it is part of the key in the cache.
-RULES = 1
+RULES = 2
 
 # The packages that decide what a conversion contains. Their versions are part of the key in the cache.
 PACKAGES = ("optimum-intel", "transformers", "torch", "nncf", "openvino")
@@ -77,6 +77,10 @@ def quantize(exported, dtype, output):
         adjusted = nncf.AdvancedCompressionParameters(group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST)
         mode = nncf.CompressWeightsMode.INT4_ASYM
         model = nncf.compress_weights(model, mode=mode, ratio=1.0, group_size=GROUP_SIZE, advanced_parameters=adjusted)
+    # The exporter keeps keys and values in f16 only for weights in floating point. For others OpenVINO chooses.
+    settings = model.get_rt_info("runtime_options").value
+    settings.pop("KV_CACHE_PRECISION", None)
+    model.set_rt_info(settings, "runtime_options")
     output.mkdir(parents=True, exist_ok=True)
     openvino.save_model(model, output / "openvino_model.xml", compress_to_fp16=False)
     for file in exported.glob("*.json"):

@@ -18,7 +18,7 @@ DTYPES = ["f32", "bf16", "int8", "int4"]
 # The dtype of a load that requests none: bf16, or f32 on a processor without bf16 instructions, as OpenVINO itself chooses.
 DEFAULT_DTYPE = "default"
 
-# The dtypes of keys and values. Without the option, OpenVINO chooses, except that `f32` keeps them in f32.
+# The dtypes of keys and values. Without the option, OpenVINO and its exporter choose, except that `f32` keeps them in f32.
 KV_DTYPES = ["u8", "bf16", "f16", "f32"]
 
 

@@ -81,6 +81,8 @@ class Configuration(unittest.TestCase):
                 made = random_model(dtype=dtype, hidden_size=128, intermediate_size=256)
                 model = load_model(made, dtype=dtype)
                 self.assertEqual(model.facts()["weights_dtype"], dtype)
+                # As in the exporter's own conversions.
+                self.assertEqual(model.facts()["kv_dtype"], "f16" if dtype == "bf16" else "u8")
                 found = drift(model, scores_of_transformers(made.network, IDS))
                 print(f"{dtype}: drift {found:.4f}", file=sys.stderr)
                 self.assertLess(found, bound)
