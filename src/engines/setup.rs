@@ -170,11 +170,16 @@ fn program_key(program: Program) -> (String, String) {
 
 /// The command that builds one program. Cargo unifies the features of a dependency over all selected packages. So an engine
 /// among the default members is built with the selection of `cargo run`, and cargo reuses the crates that it has compiled.
+/// An engine that the workspace excludes is a workspace of its own.
 fn cargo_command(root: &Path, program: Program, package: &str, features: &[String]) -> Vec<String> {
     let mut command: Vec<String> = ["cargo", "build", "--release"].map(String::from).into();
-    if features.is_empty() && is_default_member(root, &program.engine.manifest.name) {
+    let engine = &program.engine.manifest.name;
+    if features.is_empty() && is_listed(root, "default-members", engine) {
         command.extend(["--bin", program.binary].map(String::from));
         return command;
+    }
+    if is_listed(root, "exclude", engine) {
+        command.extend(["--manifest-path".into(), format!("engines/{engine}/Cargo.toml")]);
     }
     command.extend(["-p", package].map(String::from));
     if !features.is_empty() {
@@ -183,12 +188,13 @@ fn cargo_command(root: &Path, program: Program, package: &str, features: &[Strin
     command
 }
 
-fn is_default_member(root: &Path, engine: &str) -> bool {
+/// Whether a list of the checkout's workspace has the engine's folder.
+fn is_listed(root: &Path, list: &str, engine: &str) -> bool {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
     let manifest: toml::Table = manifest.parse().unwrap_or_default();
-    let members = manifest.get("workspace").and_then(|it| it.get("default-members")?.as_array());
+    let folders = manifest.get("workspace").and_then(|it| it.get(list)?.as_array());
     let folder = format!("engines/{engine}");
-    members.is_some_and(|members| members.iter().any(|member| member.as_str() == Some(&folder)))
+    folders.is_some_and(|folders| folders.iter().any(|it| it.as_str() == Some(&folder)))
 }
 
 /// The command with its program's path made absolute: a relative path begins at the checkout, not at the current folder.

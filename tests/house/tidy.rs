@@ -7,7 +7,7 @@ use crate::modules::{Graph, Scope, has_path_prefix};
 use crate::support::tree::{
     contains_path, contains_word, engine_folders, manifests, sources, text, unignored_files, without_tests,
 };
-use crate::support::workspace::Workspace;
+use crate::support::workspace::{Workspace, locked_in};
 use crate::support::{Scratch, command, finish, root};
 
 /// Prefixes of the names of crates that compute with tensors.
@@ -79,6 +79,18 @@ fn no_engine_depends_on_another() {
             "`{engine}` depends on {others:?}: share through engines/kit or models/files instead"
         );
     }
+    // Engines in workspaces of their own, by their lock files.
+    for path in
+        unignored_files().iter().filter(|path| path.starts_with("engines/") && path.ends_with("/Cargo.lock"))
+    {
+        let locked = locked_in(path);
+        assert!(locked.contains_key("engine-kit"), "`{path}` was not read correctly");
+        let others: Vec<_> = engines.iter().filter(|other| locked.contains_key(*other)).collect();
+        assert!(
+            others.is_empty(),
+            "`{path}` has {others:?}: share through engines/kit or models/files instead"
+        );
+    }
 }
 
 #[test]
@@ -124,11 +136,41 @@ fn compiled_into(package: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_crate_inherits_the_workspace_lints() {
+fn every_crate_has_the_workspace_lints() {
+    let workspace: toml::Table = text("Cargo.toml").unwrap().parse().unwrap();
     for manifest in unignored_files().iter().filter(|path| path.ends_with("Cargo.toml")) {
-        let manifest_text = text(manifest).unwrap();
-        let inherits = manifest_text.contains("[lints]\nworkspace = true");
+        let table: toml::Table = text(manifest).unwrap().parse().unwrap();
+        let lints = &table["lints"];
+        // An engine in a workspace of its own can inherit nothing.
+        if manifest != "Cargo.toml" && table.contains_key("workspace") {
+            for tool in ["rust", "clippy"] {
+                let mut expected = workspace["workspace"]["lints"][tool].clone();
+                // Only scripts/fuzz uses this one, on a crate of the workspace.
+                expected.as_table_mut().unwrap().remove("unexpected_cfgs");
+                assert_eq!(
+                    lints[tool], expected,
+                    "`{manifest}`: copy `workspace.lints.{tool}` of Cargo.toml"
+                );
+            }
+            continue;
+        }
+        let inherits = lints.get("workspace").and_then(toml::Value::as_bool) == Some(true);
         assert!(inherits, "`{manifest}`: add `[lints]` with `workspace = true`");
+    }
+}
+
+#[test]
+fn every_rust_engine_is_built_with_one_release_profile() {
+    let settings: toml::Table = text(".cargo/config.toml").unwrap().parse().unwrap();
+    let profile = settings["profile"]["release"].as_table().unwrap();
+    assert!(profile.contains_key("codegen-units"), "{profile:?}");
+    for manifest in unignored_files().iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let table: toml::Table = text(manifest).unwrap().parse().unwrap();
+        let release = table.get("profile").and_then(|it| it.get("release")?.as_table());
+        let in_manifest: Vec<&String> = release.into_iter().flat_map(toml::Table::keys).collect();
+        // Cargo ignores the profiles of members. The exceptions of the checkout's workspace concern no engine (see the test above).
+        let allowed: &[&str] = if manifest == "Cargo.toml" { &["package"] } else { &[] };
+        assert_eq!(in_manifest, allowed, "`{manifest}`: move `profile.release` to .cargo/config.toml");
     }
 }
 
@@ -449,11 +491,12 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
         |manifest: &toml::Table| manifest.get("needs").is_some_and(|it| it.get("driver").is_some());
     let has_environment = |manifest: &toml::Table| manifest.contains_key("environment");
     type IsKind<'a> = &'a dyn Fn(&str, &toml::Table) -> bool;
-    let kinds: [(&str, IsKind); 4] = [
+    let kinds: [(&str, IsKind); 5] = [
         ("reference", &|_, it| it.get("reference").and_then(toml::Value::as_bool) == Some(true)),
         ("environment", &|_, it| has_environment(it) && !needs_driver(it)),
         ("driver", &|_, it| has_environment(it) && needs_driver(it)),
         ("heavy", &|folder, _| lists("members", folder) && !lists("default-members", folder)),
+        ("separate", &|folder, _| lists("exclude", folder)),
     ];
     for (kind, is_kind) in kinds {
         let script = finish(Scratch::new().command(root().join("scripts/engines-of")).arg(kind));
@@ -519,7 +562,11 @@ fn files_used_by_a_manifests_build_exist() {
         for (table, build) in engine_build.into_iter().chain(device_builds) {
             let location = format!("engines/{folder}/engine.toml: `{table}`");
             if let Some(package) = build.get("package").and_then(toml::Value::as_str) {
-                assert!(workspace.packages.contains_key(package), "{location}: no package `{package}`");
+                let own = text(&format!("engines/{folder}/Cargo.toml"));
+                let own: Option<toml::Table> = own.map(|own| own.parse().unwrap());
+                let is_own = own.is_some_and(|own| own["package"]["name"].as_str() == Some(package));
+                let exists = is_own || workspace.packages.contains_key(package);
+                assert!(exists, "{location}: no package `{package}`");
             }
             let command = build.get("command").and_then(|it| it.as_array()?.first()?.as_str());
             if let Some(program) = command.filter(|program| program.contains('/')) {

@@ -214,24 +214,28 @@ fn set_up_builds_an_engine_and_can_be_repeated() {
 }
 
 #[test]
-fn set_up_of_a_default_member_reuses_the_crates_of_cargo_run() {
+fn set_up_builds_a_default_member_like_cargo_run_and_an_excluded_engine_in_its_own_workspace() {
     let scratch = Scratch::outside_checkout();
     let manifest = |name: &str| {
         format!("about = \"a package\"\nbinary = \"{name}-bin\"\n[build]\npackage = \"{name}-package\"\n")
     };
-    scratch.write_tree(&[("light", &manifest("light")), ("heavy", &manifest("heavy"))]);
-    let members =
-        "[workspace]\nmembers = [\"engines/heavy\"]\ndefault-members = [\".\", \"engines/light\"]\n";
+    let names = ["light", "heavy", "separate"];
+    let manifests = names.map(manifest);
+    scratch.write_tree(&[0, 1, 2].map(|index: usize| (names[index], manifests[index].as_str())));
+    let members = "[workspace]\nmembers = [\"engines/heavy\"]\ndefault-members = [\".\", \"engines/light\"]\n\
+                   exclude = [\"engines/separate\"]\n";
     std::fs::write(scratch.join("Cargo.toml"), members).unwrap();
-    let built = "mkdir -p target/release && touch target/release/light-bin target/release/heavy-bin";
+    let built = "mkdir -p target/release && cd target/release && touch light-bin heavy-bin separate-bin";
     let cargo = scratch.script("cargo", &format!("echo \"$*\" >>\"$0.calls\"; {built}"));
     let path = format!("{}:/usr/bin:/bin", cargo.parent().unwrap().display());
-    for engine in ["light", "heavy"] {
+    for engine in names {
         finish(scratch.orchestrate_without_checkout().args(["setup", engine, "--yes"]).env("PATH", &path))
             .exits_with(0);
     }
     let calls = std::fs::read_to_string(scratch.join("cargo.calls")).unwrap();
-    assert_eq!(calls, "build --release --bin light-bin\nbuild --release -p heavy-package\n");
+    let expected = "build --release --bin light-bin\nbuild --release -p heavy-package\n\
+                    build --release --manifest-path engines/separate/Cargo.toml -p separate-package\n";
+    assert_eq!(calls, expected);
 }
 
 #[test]

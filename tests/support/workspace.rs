@@ -77,9 +77,13 @@ impl Workspace {
     }
 }
 
-/// Direct dependencies by package name. All versions of a package share one entry.
 pub fn locked() -> BTreeMap<String, Vec<String>> {
-    let lock: toml::Table = text("Cargo.lock").unwrap().parse().unwrap();
+    locked_in("Cargo.lock")
+}
+
+/// Direct dependencies by package name, in this lock file. All versions of a package share one entry.
+pub fn locked_in(lock_file: &str) -> BTreeMap<String, Vec<String>> {
+    let lock: toml::Table = text(lock_file).unwrap().parse().unwrap();
     let mut locked = BTreeMap::<String, Vec<String>>::new();
     for package in lock["package"].as_array().unwrap() {
         // An entry is `name`, or `name version` if the lock file has several versions.

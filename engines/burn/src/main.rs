@@ -1,0 +1,5 @@
+//! Burn on the CPU.
+
+fn main() -> std::process::ExitCode {
+    burn_engine::run()
+}

@@ -1,0 +1,205 @@
+//! Reads the tensors of a model folder into Burn's modules.
+
+use burn::module::{Module, Param, Quantizer};
+use burn::nn::{Embedding, Linear, RmsNorm, RotaryEncoding, RotaryEncodingConfig, SwiGlu};
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantValue, ScaleDtype};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use engine_kit::OrFail;
+use model_files::{Component, Dtype, FileWeights, Format, GgufLayout, Kind, ModelFolder, Part, Weights};
+use protocol::{Failed, FailureKind};
+
+use crate::config::Shape;
+use crate::network::{Attention, Layer, Network};
+
+/// The dtype of the loaded weights: its name, and its types in Burn and in `model_files`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Precision {
+    pub name: &'static str,
+    pub burn: DType,
+    files: Dtype,
+}
+
+/// The first is the default.
+pub const PRECISIONS: [Precision; 3] = [
+    Precision { name: "f32", burn: DType::F32, files: Dtype::F32 },
+    Precision { name: "bf16", burn: DType::BF16, files: Dtype::BF16 },
+    Precision { name: "f16", burn: DType::F16, files: Dtype::F16 },
+];
+
+/// What to read, and how.
+pub struct Reader<'a> {
+    pub folder: &'a ModelFolder,
+    pub shape: &'a Shape,
+    pub parts: &'a [Part],
+    pub precision: Precision,
+    pub device: &'a Device,
+    /// The format of the matrices, if they are quantized.
+    pub quantized: Option<QuantValue>,
+    pub context_tokens: usize,
+}
+
+/// How many weights share a scale in a quantized matrix.
+pub const QUANTIZED_BLOCK: u8 = 32;
+
+impl Reader<'_> {
+    pub fn network(&self, mut progress: impl FnMut(f64)) -> Result<Network, Failed> {
+        let files = FileWeights::open(self.folder).or_fail(FailureKind::Model)?;
+        let embedding = self.matrix(&files, "model.embed_tokens.weight", None)?;
+        let layers = (0..self.shape.layers).map(|index| {
+            progress(index as f64 / self.shape.layers as f64);
+            self.layer(&files, &format!("model.layers.{index}."))
+        });
+        let layers = layers.collect::<Result<Vec<_>, Failed>>()?;
+        let output = match self.shape.tied {
+            true => self.linear_of(embedding.clone(), None),
+            false => self.linear(&files, "lm_head", None)?,
+        };
+        Ok(Network {
+            embedding: Embedding { weight: Param::from_tensor(embedding) },
+            layers,
+            norm: self.norm(&files, "model.norm.weight", false)?,
+            output,
+            rotary: self.rotary(),
+        })
+    }
+
+    /// The bytes of the loaded weights. In a quantized matrix, each weight has a byte, and each block an f32.
+    pub fn weights_bytes(&self) -> u64 {
+        let quantized_bytes =
+            |part: &Part| part.elements() + part.elements() / u64::from(QUANTIZED_BLOCK) * 4;
+        let bytes = |part: &Part| {
+            let is_embedding = part.component == Component::Embedding;
+            let stored = self.precision.files.bytes(part.elements());
+            match (self.quantized, is_embedding) {
+                // The embedding stays as it is. If it is also the output matrix, this has quantized weights of its own.
+                (Some(_), true) => stored + if self.shape.tied { quantized_bytes(part) } else { 0 },
+                (Some(_), false) if part.kind == Kind::Matrix => quantized_bytes(part),
+                _ => stored,
+            }
+        };
+        self.parts.iter().map(bytes).sum()
+    }
+
+    fn layer(&self, files: &FileWeights, prefix: &str) -> Result<Layer, Failed> {
+        let name = |name: &str| format!("{prefix}{name}");
+        let linear = |it: &str, heads| self.linear(files, &name(it), heads);
+        let Shape { heads, kv_heads, head_dim, .. } = *self.shape;
+        let head_norm = |it: &str| {
+            let name = name(it);
+            self.part(&name).map(|_| self.norm(files, &name, true)).transpose()
+        };
+        Ok(Layer {
+            attention_norm: self.norm(files, &name("input_layernorm.weight"), false)?,
+            attention: Attention {
+                query: linear("self_attn.q_proj", Some(heads))?,
+                key: linear("self_attn.k_proj", Some(kv_heads))?,
+                value: linear("self_attn.v_proj", None)?,
+                output: linear("self_attn.o_proj", None)?,
+                query_norm: head_norm("self_attn.q_norm.weight")?,
+                key_norm: head_norm("self_attn.k_norm.weight")?,
+                heads,
+                kv_heads,
+                head_dim,
+                is_grouped: *self.device == Device::flex(),
+            },
+            feed_forward_norm: self.norm(files, &name("post_attention_layernorm.weight"), false)?,
+            gate_and_up: SwiGlu {
+                linear_inner: linear("mlp.gate_proj", None)?,
+                linear_outer: linear("mlp.up_proj", None)?,
+            },
+            down: linear("mlp.down_proj", None)?,
+        })
+    }
+
+    /// A linear layer, with a bias if the model has one. `rotated_heads` is the number of heads of queries or keys.
+    fn linear(
+        &self,
+        files: &FileWeights,
+        name: &str,
+        rotated_heads: Option<usize>,
+    ) -> Result<Linear, Failed> {
+        let weight = self.matrix(files, &format!("{name}.weight"), rotated_heads)?;
+        let bias_name = format!("{name}.bias");
+        let bias = self.part(&bias_name).map(|part| {
+            let data = self.read(files, part, rotated_heads)?;
+            Ok(Param::from_tensor(Tensor::from_data(data, (self.device, self.precision.burn))))
+        });
+        Ok(self.linear_of(weight, bias.transpose()?))
+    }
+
+    /// The files store matrices as [outputs, inputs], and Burn multiplies by [inputs, outputs]. Burn's matrix product reads any
+    /// strides, so the transposed view stays a view.
+    fn linear_of(&self, weight: Tensor<2>, bias: Option<Param<Tensor<1>>>) -> Linear {
+        let linear = Linear { weight: Param::from_tensor(weight.transpose()), bias };
+        match self.quantized {
+            None => linear,
+            Some(value) => {
+                let scheme =
+                    QuantScheme::default().with_value(value).per_block([QUANTIZED_BLOCK], ScaleDtype::F32);
+                let Linear { weight, bias } = linear;
+                let quantized = Linear { weight, bias: None }
+                    .quantize_weights(&mut Quantizer::new(Calibration::MinMax, scheme));
+                Linear { bias, ..quantized }
+            }
+        }
+    }
+
+    fn matrix(
+        &self,
+        files: &FileWeights,
+        name: &str,
+        rotated_heads: Option<usize>,
+    ) -> Result<Tensor<2>, Failed> {
+        let data = self.read(files, self.expected(name)?, rotated_heads)?;
+        Ok(Tensor::from_data(data, (self.device, self.precision.burn)))
+    }
+
+    fn norm(&self, files: &FileWeights, name: &str, is_of_heads: bool) -> Result<RmsNorm, Failed> {
+        let data = self.read(files, self.expected(name)?, is_of_heads.then_some(1))?;
+        let gamma = Tensor::from_data(data, (self.device, self.precision.burn));
+        Ok(RmsNorm { gamma: Param::from_tensor(gamma), epsilon: self.shape.norm_epsilon })
+    }
+
+    /// The numbers of a part. Rows of `rotated_heads` heads are reordered: the files store the halves of a head one after the other,
+    /// and Burn rotates adjacent pairs, as GGUF does.
+    fn read(
+        &self,
+        files: &FileWeights,
+        part: &Part,
+        rotated_heads: Option<usize>,
+    ) -> Result<TensorData, Failed> {
+        let layout =
+            rotated_heads.map_or(GgufLayout::Same, |heads| GgufLayout::Pairs { heads: heads as u64 });
+        let part = Part { gguf_layout: layout, ..part.clone() };
+        let dtype = self.precision.files;
+        let mut bytes = vec![0; dtype.bytes(part.elements()) as usize];
+        let (rows, _) = part.rows_in(Format::Gguf);
+        files.encode(&part, Format::Gguf, 0..rows, dtype, &mut bytes).or_fail(FailureKind::Model)?;
+        let shape: Vec<usize> = part.shape.iter().map(|&size| size as usize).collect();
+        Ok(TensorData::from_bytes_vec(bytes, shape, self.precision.burn))
+    }
+
+    fn part(&self, name: &str) -> Option<&Part> {
+        self.parts.iter().find(|part| part.name == name)
+    }
+
+    fn expected(&self, name: &str) -> Result<&Part, Failed> {
+        let missing =
+            || Failed::new(FailureKind::Internal, format!("no tensor `{name}` in the architecture"));
+        self.part(name).ok_or_else(missing)
+    }
+
+    /// Burn's table of the positions of the whole context, in f32.
+    fn rotary(&self) -> RotaryEncoding {
+        let Shape { head_dim, rope_theta, ref llama3, .. } = *self.shape;
+        let config = RotaryEncodingConfig::new(self.context_tokens, head_dim).with_theta(rope_theta as f32);
+        match llama3 {
+            None => config.init(self.device),
+            Some(llama3) => {
+                let factors = llama3.factors(rope_theta, head_dim);
+                let factors = Tensor::<1>::from_floats(factors.as_slice(), self.device);
+                config.init_with_frequency_scaling(|frequencies| frequencies * factors.clone(), self.device)
+            }
+        }
+    }
+}
