@@ -45,7 +45,7 @@ impl Model for LoadedModel {
             let is_first = fed == 0;
             let ids = sequences.iter().flat_map(|ids| &ids[fed..]).copied().collect();
             let hidden = self.network.forward(Input { ids, rows, pads: &pads }, cache.as_mut());
-            let logits = self.network.last_logits(hidden); // [rows, vocabulary]
+            let logits = self.network.last_logits(hidden, rows); // [rows, vocabulary]
             if cache.is_some() {
                 fed = sequences[0].len();
             }
@@ -72,12 +72,12 @@ impl Model for LoadedModel {
             return Ok(Vec::new());
         };
         let input = Input { ids: ids[..predicted].to_vec(), rows: 1, pads: &[0] };
-        let hidden = self.network.forward(input, None); // [1, columns, hidden]
-        let width = hidden.dims()[2];
+        let hidden = self.network.forward(input, None); // [columns, hidden]
+        let width = hidden.dims()[1];
         let mut scores = Vec::with_capacity(predicted);
         for start in (0..predicted).step_by(SCORED_AT_ONCE) {
             let end = (start + SCORED_AT_ONCE).min(predicted);
-            let logits = host(self.network.logits(hidden.clone().slice([0..1, start..end, 0..width])))?;
+            let logits = host(self.network.logits(hidden.clone().slice([start..end, 0..width])))?;
             let vocabulary = logits.len() / (end - start);
             let targets = &ids[start + 1..=end];
             let of_row = |(logits, &id): (&[f32], &u32)| sampling::log_softmax_at(logits, id);

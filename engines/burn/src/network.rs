@@ -53,8 +53,11 @@ pub struct Input<'a> {
 }
 
 impl Network {
-    /// The hidden states of these columns, [rows, columns, hidden]. With a cache, the columns follow those in the cache.
-    pub fn forward(&self, input: Input, cache: Option<&mut Cache>) -> Tensor<3> {
+    /// The hidden states of these columns, [rows * columns, hidden]. With a cache, the columns follow those in the cache.
+    ///
+    /// They have two dimensions, because `Linear` copies its whole matrix for an input of three dimensions: it reshapes the matrix,
+    /// and a transposed view cannot be reshaped without a copy.
+    pub fn forward(&self, input: Input, cache: Option<&mut Cache>) -> Tensor<2> {
         let (rows, columns) = (input.rows, input.ids.len() / input.rows);
         let device = self.embedding.weight.device();
         let data = TensorData::new(input.ids.iter().map(|&id| i64::from(id)).collect(), [rows, columns]);
@@ -63,54 +66,52 @@ impl Network {
         let cache = cache.unwrap_or(&mut no_cache);
         let start = cache.columns;
         let mask = pad_mask(input.pads, columns, start + columns, &device);
-        let mut hidden = self.embedding.forward(ids); // [rows, columns, hidden]
+        let mut hidden: Tensor<2> = self.embedding.forward(ids).flatten(0, 1); // [rows * columns, hidden]
+        let step = Step { rows, columns, start, rotary: &self.rotary, mask };
         for (layer, cached) in self.layers.iter().zip(&mut cache.layers) {
-            hidden = layer.forward(hidden, &self.rotary, start, mask.as_ref(), cached);
+            hidden = layer.forward(hidden, &step, cached);
         }
         cache.columns += columns;
         hidden
     }
 
-    /// The logits after each of these hidden states in f32, [rows, columns, vocabulary].
-    pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
+    /// The logits after each of these hidden states in f32, [states, vocabulary].
+    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.output.forward(self.norm.forward(hidden)).cast(DType::F32)
     }
 
     /// The logits after the last column, [rows, vocabulary].
-    pub fn last_logits(&self, hidden: Tensor<3>) -> Tensor<2> {
-        let [rows, columns, width] = hidden.dims();
-        let last = hidden.slice([0..rows, columns - 1..columns, 0..width]);
-        self.logits(last).squeeze_dim(1)
+    pub fn last_logits(&self, hidden: Tensor<2>, rows: usize) -> Tensor<2> {
+        let [states, width] = hidden.dims();
+        let columns = states / rows;
+        let last = hidden.reshape([rows, columns, width]).slice([0..rows, columns - 1..columns, 0..width]);
+        self.logits(last.squeeze_dim(1))
     }
 }
 
+/// What all layers of a forward pass share.
+struct Step<'a> {
+    rows: usize,
+    columns: usize,
+    /// The position of the first column.
+    start: usize,
+    rotary: &'a RotaryEncoding,
+    mask: Option<Tensor<4, Bool>>,
+}
+
 impl Layer {
-    fn forward(
-        &self,
-        hidden: Tensor<3>,
-        rotary: &RotaryEncoding,
-        start: usize,
-        mask: Option<&Tensor<4, Bool>>,
-        cached: &mut LayerCache,
-    ) -> Tensor<3> {
+    fn forward(&self, hidden: Tensor<2>, step: &Step, cached: &mut LayerCache) -> Tensor<2> {
         let normed = self.attention_norm.forward(hidden.clone());
-        let hidden = hidden + self.attention.forward(normed, rotary, start, mask, cached);
+        let hidden = hidden + self.attention.forward(normed, step, cached);
         let normed = self.feed_forward_norm.forward(hidden.clone());
         hidden + self.down.forward(self.gate_and_up.forward(normed))
     }
 }
 
 impl Attention {
-    fn forward(
-        &self,
-        input: Tensor<3>,
-        rotary: &RotaryEncoding,
-        start: usize,
-        mask: Option<&Tensor<4, Bool>>,
-        cached: &mut LayerCache,
-    ) -> Tensor<3> {
-        let [rows, columns, _] = input.dims();
-        let split = |projected: Tensor<3>, heads: usize, norm: Option<&RmsNorm>| {
+    fn forward(&self, input: Tensor<2>, step: &Step, cached: &mut LayerCache) -> Tensor<2> {
+        let Step { rows, columns, start, rotary, .. } = *step;
+        let split = |projected: Tensor<2>, heads: usize, norm: Option<&RmsNorm>| {
             let by_head = projected.reshape([rows, columns, heads, self.head_dim]);
             let normed = match norm {
                 Some(norm) => norm.forward(by_head),
@@ -124,11 +125,11 @@ impl Attention {
         let queries = rotate(rotary, queries, start);
         let (keys, values) = cached.extend(rotate(rotary, keys, start), values);
         let (keys, values) = (self.for_each_query_head(keys), self.for_each_query_head(values));
-        let mask = mask.map(|mask| self.mask_of_heads(mask));
+        let mask = step.mask.as_ref().map(|mask| self.mask_of_heads(mask));
         // The mask of the future is aligned with the last column, so it is right for a prompt after cached columns too.
         let options = AttentionModuleOptions { is_causal: columns > 1, ..AttentionModuleOptions::default() };
         let mixed = attention(queries, keys, values, mask, None, options); // [rows, heads, columns, head_dim]
-        self.output.forward(mixed.swap_dims(1, 2).reshape([rows, columns, self.heads * self.head_dim]))
+        self.output.forward(mixed.swap_dims(1, 2).reshape([rows * columns, self.heads * self.head_dim]))
     }
 
     /// Repeats each head of keys or values for all of its query heads, if the backend requires it.

@@ -119,7 +119,7 @@ fn run(model: &mut LoadedModel, job: &Job) -> Vec<Vec<u32>> {
 /// The logits after the last id.
 fn logits(model: &LoadedModel, ids: &[u32]) -> Vec<f32> {
     let input = Input { ids: ids.to_vec(), rows: 1, pads: &[0] };
-    model.network.last_logits(model.network.forward(input, None)).into_data().try_into_vec().unwrap()
+    model.network.last_logits(model.network.forward(input, None), 1).into_data().try_into_vec().unwrap()
 }
 
 /// The largest difference between two rows of logits.
