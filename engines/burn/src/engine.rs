@@ -98,7 +98,7 @@ impl Engine for BurnEngine {
             libraries: libraries(),
             ..Facts::default()
         };
-        Ok(LoadedModel { network, opened, dtype: precision.burn, facts })
+        Ok(LoadedModel { network, opened, facts })
     }
 }
 

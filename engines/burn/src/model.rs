@@ -1,6 +1,6 @@
 //! A loaded model: it generates and scores.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use engine_kit::{Flow, Job, Model, OrFail, Tokens, sampling};
 use protocol::{Facts, Failed, FailureKind};
 
@@ -10,8 +10,6 @@ use crate::network::{Cache, Input, Network};
 pub struct LoadedModel {
     pub network: Network,
     pub opened: Opened,
-    /// The dtype of activations and of the cache.
-    pub dtype: DType,
     pub facts: Facts,
 }
 
@@ -29,10 +27,7 @@ impl Model for LoadedModel {
         let rows = job.prompts.len();
         let longest = job.prompts.iter().map(Vec::len).max().unwrap_or(0);
         let pads: Vec<usize> = job.prompts.iter().map(|prompt| longest - prompt.len()).collect();
-        let mut cache = job.use_cache.then(|| {
-            let columns = longest + job.max_new_tokens as usize;
-            Cache::new(&self.network, rows, columns, self.dtype)
-        });
+        let mut cache = job.use_cache.then(|| Cache::new(&self.network));
         let mut chooser = Chooser::new(job, rows);
         // All rows have the same length: pads, the prompt, new tokens. Any id will do for a pad and for a sequence that is done.
         let mut sequences: Vec<Vec<u32>> = pads

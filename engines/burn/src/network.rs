@@ -62,7 +62,7 @@ impl Network {
         let device = self.embedding.weight.device();
         let data = TensorData::new(input.ids.iter().map(|&id| i64::from(id)).collect(), [rows, columns]);
         let ids = Tensor::<2, Int>::from_data(data, &device);
-        let mut no_cache = Cache::none(self.layers.len());
+        let mut no_cache = Cache::off(self);
         let cache = cache.unwrap_or(&mut no_cache);
         let start = cache.columns;
         let mask = pad_mask(input.pads, columns, start + columns, &device);
@@ -175,44 +175,39 @@ pub struct Cache {
     columns: usize,
 }
 
-/// `None` keeps nothing: each forward pass has only its own keys and values.
-struct LayerCache(Option<Kept>);
-
-/// Tensors with room for the whole batch, of which `columns` are filled. So a step writes its columns in place.
-struct Kept {
-    keys: Tensor<4>,
-    values: Tensor<4>,
-    columns: usize,
+struct LayerCache {
+    /// Without a cache, a forward pass has only its own keys and values.
+    keeps: bool,
+    /// The keys and values of earlier columns, [rows, kv_heads, columns, head_dim].
+    filled: Option<[Tensor<4>; 2]>,
 }
 
 impl Cache {
-    fn none(layers: usize) -> Self {
-        Self { layers: (0..layers).map(|_| LayerCache(None)).collect(), columns: 0 }
+    pub fn new(network: &Network) -> Self {
+        Self::of(network, true)
     }
 
-    /// An empty cache with room for this number of columns.
-    pub fn new(network: &Network, rows: usize, columns: usize, dtype: DType) -> Self {
-        let device = network.embedding.weight.device();
-        let empty = |layer: &Layer| {
-            let shape = [rows, layer.attention.kv_heads, columns, layer.attention.head_dim];
-            let tensor = || Tensor::empty(shape, (&device, dtype));
-            LayerCache(Some(Kept { keys: tensor(), values: tensor(), columns: 0 }))
-        };
-        Self { layers: network.layers.iter().map(empty).collect(), columns: 0 }
+    fn off(network: &Network) -> Self {
+        Self::of(network, false)
+    }
+
+    fn of(network: &Network, keeps: bool) -> Self {
+        let layers = network.layers.iter().map(|_| LayerCache { keeps, filled: None }).collect();
+        Self { layers, columns: 0 }
     }
 }
 
 impl LayerCache {
-    /// Adds new columns, and returns all.
+    /// Adds new columns, and returns all. They are joined by concatenation, as in Burn's own cache: its attention on the CPU reads
+    /// only contiguous tensors, so it would copy a part of a larger tensor at every step, and more slowly.
     fn extend(&mut self, keys: Tensor<4>, values: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
-        let Some(kept) = &mut self.0 else { return (keys, values) };
-        let [rows, heads, columns, head_dim] = keys.dims();
-        let end = kept.columns + columns;
-        let (new, all) =
-            ([0..rows, 0..heads, kept.columns..end, 0..head_dim], [0..rows, 0..heads, 0..end, 0..head_dim]);
-        kept.columns = end;
-        kept.keys.inplace(|kept| kept.slice_assign(new.clone(), keys));
-        kept.values.inplace(|kept| kept.slice_assign(new, values));
-        (kept.keys.clone().slice(all.clone()), kept.values.clone().slice(all))
+        let (keys, values) = match self.filled.take() {
+            None => (keys, values),
+            Some([old_keys, old_values]) => {
+                (Tensor::cat(vec![old_keys, keys], 2), Tensor::cat(vec![old_values, values], 2))
+            }
+        };
+        self.filled = self.keeps.then(|| [keys.clone(), values.clone()]);
+        (keys, values)
     }
 }
