@@ -11,7 +11,7 @@ use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Paddi
 use crate::config::{ARCHITECTURES, Shape};
 use crate::device;
 use crate::model::LoadedModel;
-use crate::weights::{PRECISIONS, Precision, QUANTIZED_BLOCK, Reader};
+use crate::weights::{PRECISIONS, Precision, Reader};
 
 /// The releases of Burn, and of gemm, its multiplication of matrices on the CPU. A test compares them with Cargo.lock.
 pub const BURN_VERSION: &str = "0.22.1";
@@ -65,9 +65,6 @@ impl Engine for BurnEngine {
         let parts = folder.parts().or_fail(FailureKind::Model)?;
         expect_floats(folder)?;
         folder.refuse_second_output_matrix().or_fail(FailureKind::Model)?;
-        if quantization.is_some() {
-            expect_whole_blocks(&parts)?;
-        }
         let threads = set_threads(load.threads)?;
 
         phases.begin("weights");
@@ -102,7 +99,7 @@ impl Engine for BurnEngine {
     }
 }
 
-/// A format for quantized matrices, with a scale for each block of 32 weights.
+/// A format for quantized matrices, with one scale for each matrix.
 #[derive(Debug, Clone, Copy)]
 struct Quantization {
     name: &'static str,
@@ -151,19 +148,6 @@ fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
             tensor.name.escape_debug(),
             folder.name,
             tensor.dtype
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// Refuses matrices that Burn cannot cut into blocks. The blocks of a matrix are along its outputs.
-fn expect_whole_blocks(parts: &[Part]) -> Result<(), Failed> {
-    let is_cut =
-        |part: &&Part| part.shape.len() == 2 && !part.shape[0].is_multiple_of(QUANTIZED_BLOCK.into());
-    match parts.iter().find(is_cut) {
-        Some(part) => Err(unsupported(format!(
-            "`quantize`: `{}` has {} outputs, which is no multiple of a block of {QUANTIZED_BLOCK}",
-            part.name, part.shape[0]
         ))),
         None => Ok(()),
     }

@@ -38,9 +38,6 @@ pub struct Reader<'a> {
     pub context_tokens: usize,
 }
 
-/// How many weights share a scale in a quantized matrix.
-pub const QUANTIZED_BLOCK: u8 = 32;
-
 impl Reader<'_> {
     pub fn network(&self, mut progress: impl FnMut(f64)) -> Result<Network, Failed> {
         let files = FileWeights::open(self.folder).or_fail(FailureKind::Model)?;
@@ -63,10 +60,9 @@ impl Reader<'_> {
         })
     }
 
-    /// The bytes of the loaded weights. In a quantized matrix, each weight has a byte, and each block an f32.
+    /// The bytes of the loaded weights. In a quantized matrix, each weight has a byte, and the matrix has one scale.
     pub fn weights_bytes(&self) -> u64 {
-        let quantized_bytes =
-            |part: &Part| part.elements() + part.elements() / u64::from(QUANTIZED_BLOCK) * 4;
+        let quantized_bytes = |part: &Part| part.elements() + 4;
         let bytes = |part: &Part| {
             let is_embedding = part.component == Component::Embedding;
             let stored = self.precision.files.bytes(part.elements());
@@ -151,8 +147,7 @@ impl Reader<'_> {
         match self.quantized {
             None => linear,
             Some(value) => {
-                let scheme =
-                    QuantScheme::default().with_value(value).per_block([QUANTIZED_BLOCK], ScaleDtype::F32);
+                let scheme = QuantScheme::default().with_value(value).per_tensor(ScaleDtype::F32);
                 let Linear { weight, bias } = linear;
                 let quantized = Linear { weight, bias: None }
                     .quantize_weights(&mut Quantizer::new(Calibration::MinMax, scheme));
