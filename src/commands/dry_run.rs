@@ -8,6 +8,7 @@ use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
 use crate::cli::exit_code::DONE;
 use crate::machine::Machine;
+use crate::plan::budget;
 use crate::plan::context::Unfit;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Order, Plan, Prompt, Role, Verification, Workload, context, models};
@@ -280,7 +281,7 @@ impl Budget {
             return None;
         }
         let (budget, (blocks, max_blocks)) = (plan.extent.budget()?, planned_blocks(plan));
-        let reserved_ns = run::for_token_check(plan, budget).as_nanos() as f64;
+        let reserved_ns = budget::for_token_check(plan, budget).as_nanos() as f64;
         let (ns, is_default) = (budget.as_nanos() as f64, plan.extent.has_default_budget);
         Some(Self { ns, reserved_ns, is_default, blocks, max_blocks })
     }
@@ -325,7 +326,7 @@ impl Budget {
     fn warning(&self, expected: &Expected) -> Option<String> {
         let Fit::TooShort(blocks) = self.fit(expected) else { return None };
         let (fitting, sufficient) = (self.too_short(blocks), self.sufficient(expected));
-        let budget = as_option(self.ns);
+        let budget = budget::as_given(Duration::from_nanos(self.ns as u64));
         Some(format!(
             "--budget {budget} is too short: {fitting}, by the times of earlier runs on this machine; hint: `--budget {sufficient}`"
         ))
@@ -341,11 +342,10 @@ impl Budget {
         }
     }
 
-    /// A budget for all wanted blocks, rounded up to 10 s.
     fn sufficient(&self, expected: &Expected) -> String {
-        let blocks_share = 1.0 - self.reserved_ns / self.ns;
-        let ns = (expected.block_ns * self.blocks as f64 + expected.checks_ns) / blocks_share;
-        as_option((ns / 1e10).ceil() * 1e10)
+        let time = |ns: f64| Duration::from_nanos(ns as u64);
+        let blocks = time(expected.block_ns * self.blocks as f64);
+        budget::sufficient_budget(blocks, time(expected.checks_ns), self.reserved_ns > 0.0)
     }
 }
 
@@ -466,13 +466,6 @@ fn about(ns: f64) -> String {
 
 fn rounded_time(ns: f64) -> String {
     text::estimated_time(Duration::from_nanos(ns as u64))
-}
-
-/// A time as `--budget` takes it: `50s`, `2m30s`.
-fn as_option(ns: f64) -> String {
-    let step = if ns < 1e11 { 1e9 } else { 1e10 };
-    let rounded = Duration::from_nanos(((ns / step).round() * step) as u64);
-    humantime::format_duration(rounded).to_string().replace(' ', "")
 }
 
 #[cfg(test)]
@@ -603,7 +596,7 @@ mod tests {
         assert_eq!(message(20.0), "the time budget is 20 s: 5 blocks fit, with fewer rounds");
         assert_eq!(
             message(10.0),
-            "the time budget is 10 s: about 2 of 5 blocks fit, with one round each; a verdict needs 5 blocks\nhint: --budget 50s"
+            "the time budget is 10 s: about 2 of 5 blocks fit, with one round each; a verdict needs 5 blocks\nhint: --budget 70s"
         );
         assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5 blocks"));
         // Without known times, no budget is too short.
@@ -621,7 +614,7 @@ mod tests {
             budget(10.0).warning(&EXPECTED).as_deref(),
             Some(
                 "--budget 10s is too short: about 2 of 5 blocks fit, with one round each, by the times of earlier runs on this \
-                 machine; hint: `--budget 50s`"
+                 machine; hint: `--budget 70s`"
             )
         );
         assert_eq!(budget(60.0).warning(&EXPECTED), None);

@@ -5,6 +5,7 @@
 
 pub mod arguments;
 pub mod axes;
+pub mod budget;
 pub mod context;
 pub mod dtype;
 mod inputs;

@@ -11,7 +11,7 @@ use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
-use crate::plan::Order;
+use crate::plan::{Order, budget::sufficient_budget};
 use crate::text::{plural, time};
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 
@@ -99,14 +99,11 @@ fn failures<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -
     groups.into_iter().map(write).collect::<Vec<_>>().join(", ")
 }
 
-/// The budget that is probably enough for a verdict, and a quarter more because blocks differ. It is rounded up to ten
-/// seconds or to a minute.
+/// The budget that is probably enough for a verdict, for a record that names none.
 fn larger_budget(budget_ns: u64, blocks: usize) -> String {
-    let seconds = 1.25 * budget_ns as f64 / 1e9 * MIN_VERDICT_BLOCKS as f64 / blocks.max(1) as f64;
-    match seconds {
-        ..100.0 => format!("{:.0}s", 10.0 * (seconds / 10.0).ceil()),
-        _ => format!("{:.0}m", (seconds / 60.0).ceil()),
-    }
+    let of_block = Duration::from_nanos(budget_ns) / blocks.max(1) as u32;
+    // The budget of the run had its part for output checks.
+    sufficient_budget(of_block * MIN_VERDICT_BLOCKS as u32, Duration::ZERO, false)
 }
 
 pub fn unbroken(text: &str) -> String {

@@ -36,7 +36,7 @@ pub use ask::ask_load_values;
 pub use block::{is_paused_between_requests, is_slowed_by_pause};
 pub use journal::{Event, Listener};
 pub use launch::{Settings, launching, load_request};
-pub use time_budget::{FIRST_CHECK_DIVISOR, for_token_check};
+pub use time_budget::FIRST_CHECK_DIVISOR;
 pub use warm_up::{fewest_requests, usual_requests};
 
 use std::path::PathBuf;

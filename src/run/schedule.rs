@@ -12,6 +12,7 @@ use super::participants::{BlockTime, RowGroup, participants, row_groups};
 use super::time_budget::TimeBudget;
 use super::warm_up::MIN_STEADY_REQUESTS;
 use crate::analysis::compare;
+use crate::plan::budget::{as_given, budget_text};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Role};
 use crate::record::{Closed, Entry, FEWER_BLOCKS, Failure, FailureKind, RunRecord};
@@ -134,7 +135,7 @@ impl<'a> Schedule<'a> {
         // In sequential order, the later configurations have no time yet.
         let mean = known.checked_div(self.block_times.len() as u32)?;
         let block_time = mean * self.plan.measured().len() as u32;
-        Some(budget_text(self.time_budget.sufficient(self.plan, block_time)))
+        Some(self.time_budget.sufficient(self.plan, block_time))
     }
 
     /// The configurations that a block launches, in order.
@@ -349,18 +350,3 @@ impl<'a> Schedule<'a> {
 
 /// If a budget was too short by an unknown time, a hint proposes this multiple of it.
 pub(super) const LONGER: u32 = 4;
-
-/// A budget as a user gives it: `1m30s`.
-pub(super) fn as_given(budget: Duration) -> String {
-    humantime::format_duration(budget).to_string().replace(' ', "")
-}
-
-/// A sufficient budget: `90s`, `5m`. It is rounded up, to a second, to ten seconds or to a minute.
-pub(super) fn budget_text(budget: Duration) -> String {
-    let seconds = budget.as_secs_f64();
-    match seconds {
-        ..=60.0 => format!("{}s", seconds.ceil()),
-        ..=120.0 => format!("{}s", 10.0 * (seconds / 10.0).ceil()),
-        _ => format!("{}m", (seconds / 60.0).ceil()),
-    }
-}

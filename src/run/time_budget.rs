@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::plan::budget::{for_token_check, is_token_checked, sufficient_budget};
 use crate::plan::{Order, Plan};
 use stats::MIN_VERDICT_BLOCKS;
 
@@ -15,13 +16,8 @@ const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
 const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
 /// The output check before the blocks (the first output check) gets the budget divided by this.
 pub const FIRST_CHECK_DIVISOR: u32 = 4;
-/// The budget divided by this is reserved for the check of the measured tokens after the last block.
-pub const TOKEN_CHECK_DIVISOR: u32 = 10;
 /// The longest warm-up of a case in a launch.
 pub const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
-/// Blocks differ, so a sufficient budget is larger than the expected time of its blocks by this factor. With 1.1, a proposed budget was
-/// too short by an eighth on a busy machine.
-const RESERVE: f64 = 1.25;
 
 #[derive(Debug, Clone)]
 pub struct TimeBudget {
@@ -131,11 +127,8 @@ impl TimeBudget {
     }
 
     /// The budget of a run with all wanted blocks, if a block of all configurations takes `block_time`.
-    pub fn sufficient(&self, plan: &Plan, block_time: Duration) -> Duration {
-        let blocks = (block_time * self.wanted_blocks).mul_f64(RESERVE) + self.used_by_checks;
-        let reserved = for_token_check(plan, blocks);
-        // The reserved part is a part of the whole, so it grows with the whole.
-        if reserved.is_zero() { blocks } else { blocks * TOKEN_CHECK_DIVISOR / (TOKEN_CHECK_DIVISOR - 1) }
+    pub fn sufficient(&self, plan: &Plan, block_time: Duration) -> String {
+        sufficient_budget(block_time * self.wanted_blocks, self.used_by_checks, is_token_checked(plan))
     }
 
     /// The time limit of one warm-up, given the number of cases that this block has not warmed up yet.
@@ -170,12 +163,6 @@ impl TimeBudget {
         let share = left / self.missing_blocks().max(1);
         share.saturating_sub(self.block_began.elapsed())
     }
-}
-
-/// The part of a budget that is reserved for the check of the measured tokens.
-pub fn for_token_check(plan: &Plan, total: Duration) -> Duration {
-    let is_checked = plan.configurations.iter().any(|it| plan.verifier_of(&it.model).is_some());
-    if is_checked { total / TOKEN_CHECK_DIVISOR } else { Duration::ZERO }
 }
 
 /// The indices of these times, the shortest time first.
@@ -280,11 +267,11 @@ mod tests {
         let budget_s = |verifies| TimeBudget::of(&plan(verifies)).budget.unwrap().as_secs();
         assert_eq!([budget_s(true), budget_s(false)], [90, 100]);
         // Five blocks of 18 s and a quarter more.
-        let sufficient_s = |verifies| {
+        let sufficient = |verifies| {
             let plan = plan(verifies);
-            TimeBudget::of(&plan).sufficient(&plan, Duration::from_secs(18)).as_secs()
+            TimeBudget::of(&plan).sufficient(&plan, Duration::from_secs(18))
         };
-        assert_eq!([sufficient_s(true), sufficient_s(false)], [125, 112]);
+        assert_eq!([sufficient(true), sufficient(false)], ["3m", "120s"]);
     }
 
     #[test]
