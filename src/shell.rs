@@ -186,13 +186,17 @@ fn begins_command(text: &str) -> bool {
     before[start..].contains('=') && begins_command(&before[..start])
 }
 
-/// A hint with a command of this program between backticks, so that no line is broken within it.
+/// Separates a sentence from its hint.
+pub const HINT: &str = "; hint: ";
+
+/// A hint with a command of this program, or with an option, between backticks, so that no line is broken within it.
 pub fn quoted_command(hint: &str) -> String {
     let (command, comment) = hint.split_once(" #").unwrap_or((hint, ""));
     let (command, comment) = (command.trim_end(), comment.trim());
     // Variables may come before the program.
     let mut words = command.split(' ').skip_while(|word| word.contains('='));
-    let is_command = words.next() == Some(PROGRAM) && words.next().is_some() && !command.contains('`');
+    let is_command = (words.next() == Some(PROGRAM) && words.next().is_some() || hint.starts_with("--"))
+        && !command.contains('`');
     match comment {
         _ if !is_command => hint.to_string(),
         "" => format!("`{command}`"),
@@ -284,7 +288,7 @@ mod tests {
             ("orchestrate setup x", "`orchestrate setup x`"),
             ("orchestrate setup x # or install X", "`orchestrate setup x` (or install X)"),
             ("A=1 orchestrate setup x    # builds `x`", "`A=1 orchestrate setup x` (builds `x`)"),
-            ("--timeout 60", "--timeout 60"),
+            ("--timeout 60", "`--timeout 60`"),
             ("orchestrate", "orchestrate"),
             ("set A=1 # orchestrate reads it", "set A=1 # orchestrate reads it"),
         ];

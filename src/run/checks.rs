@@ -18,7 +18,7 @@ use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
 use crate::run::verify::{Expected, verify_scores};
-use crate::text::{three_digits, with_commas};
+use crate::text::{estimated_time, with_commas};
 
 /// The time limit of a request that is made even if little time remains, unless the run's budget ends earlier.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
@@ -78,11 +78,6 @@ impl OutputChecks<'_, '_> {
         let not_checked = NotChecked { configuration: None, model: Some(model.path.clone()), reason, hint };
         self.journal.take(Entry::NotChecked(not_checked))
     }
-}
-
-/// `31.0 s`
-fn time(time: Duration) -> String {
-    format!("{} s", three_digits(time.as_secs_f64()))
 }
 
 pub(super) fn is_invalid_answer(cause: &Cause) -> bool {
@@ -185,8 +180,10 @@ impl Scoring {
         }
         let total = check_time.total;
         if self.tokens == 0 {
-            let reason =
-                format!("no log-probabilities were requested: the {} of the check were over", time(total));
+            let reason = format!(
+                "no log-probabilities were requested: the {} of the check were over",
+                estimated_time(total)
+            );
             return check_time.is_over().then_some((reason, Some(f64::from(LONGER))));
         }
         let estimate = self.estimate(tokens);
@@ -197,9 +194,10 @@ impl Scoring {
             let factor = (SAFETY_FACTOR * needed / total.as_secs_f64().max(1.0)).max(SAFETY_FACTOR);
             let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
-                "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {}, \
+                "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take {}, \
                  and the check has {} left",
-                time(estimate), time(left)
+                estimated_time(estimate),
+                estimated_time(left)
             );
             (reason, Some(factor))
         })

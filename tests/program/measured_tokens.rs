@@ -162,7 +162,7 @@ fn all_outputs_are_unverified_with_a_note_when_no_verifier_can_run() {
         assert_eq!(run.assert_measured(label).status(label), "unverified");
         let expected = "the measured tokens were not checked: no verifier can run here";
         assert!(reason.starts_with(expected), "{reason}");
-        assert!(reason.contains("(hint: ") && reason.contains(" setup "), "{reason}");
+        assert!(reason.contains("; hint: ") && reason.contains(" setup "), "{reason}");
     }
     assert!(run.report["notes"].to_string().contains("were not checked"), "{}", run.report["notes"]);
 }

@@ -7,7 +7,7 @@ use super::tokens::greedy_samples;
 use super::verifier::Verifier;
 use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
-use crate::shell::quoted_command;
+use crate::shell::{HINT, quoted_command};
 use crate::text::{line, with_commas};
 
 /// The missing parts, as sentences about `it`, the engine: first of the workloads, then of the longest window. Empty if the check
@@ -44,7 +44,7 @@ fn concerns_all(record: &RunRecord, configuration: usize, it: &NotChecked) -> bo
 
 fn reasons(record: &RunRecord, is_wanted: impl Fn(&NotChecked) -> bool) -> Vec<String> {
     let sentence = |it: &NotChecked| match &it.hint {
-        Some(hint) => format!("{} (hint: {})", line(&it.reason), quoted_command(&line(hint))),
+        Some(hint) => format!("{}{HINT}{}", line(&it.reason), quoted_command(&line(hint))),
         None => line(&it.reason),
     };
     record.not_checked.iter().filter(|it| is_wanted(it)).map(sentence).collect()

@@ -7,7 +7,7 @@ use super::early_text::EarlyText;
 use super::gaps::Gaps;
 use super::greedy::{FirstDifference, Greedy};
 use super::scores::Scores;
-use super::status::{Agreement, Status, no_checks, two_digits};
+use super::status::{Agreement, Status, digits_beside, no_checks, two_digits};
 use super::token_loss::TokenLoss;
 use super::tokens::wrong_counts;
 use super::verifier::{Against, Verifier};
@@ -141,7 +141,7 @@ impl Results<'_> {
                 "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} nats (root mean square); the \
                  bound for {precision} is {}{}",
                 with_commas(scores.tokens),
-                two_digits(scores.rms),
+                digits_beside(scores.rms, &[rms]),
                 two_digits(rms),
                 self.cost_in_words(|it| it.rms)
             ));
@@ -153,7 +153,7 @@ impl Results<'_> {
             with_commas(worst.from),
             with_commas(worst.to),
             worst.sequence,
-            two_digits(worst.rms),
+            digits_beside(worst.rms, &[stretch_rms]),
             two_digits(scores.rms),
             two_digits(stretch_rms),
             self.cost_in_words(|it| it.stretch_rms)
@@ -296,7 +296,7 @@ impl Results<'_> {
         let some = gaps.as_ref().map(|it| (it.differing, it.positions));
         let differing = all.into_iter().chain(some).find(|(differing, _)| *differing > 0);
         if scores.rms > AGREES {
-            let difference = format!("{} nats (root mean square)", two_digits(scores.rms));
+            let difference = format!("{} nats (root mean square)", digits_beside(scores.rms, &[AGREES]));
             let why = format!("its log-probabilities differ from those of {} by {difference}", self.verifier);
             return (Status::Drifts, vec![why]);
         }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::bounds::{Bounds, EXACT, Precision};
+use super::bounds::{AGREES, Bounds, EXACT, Precision};
 use super::costs::Cost;
 use super::early_text::EarlyText;
 use super::gaps::Gaps;
@@ -12,6 +12,11 @@ use super::token_loss::TokenLoss;
 use super::verifier::Against;
 use crate::plan::Verification;
 use crate::record::RunRecord;
+use crate::shell::HINT;
+use crate::text::significant_digits;
+
+/// The most digits of a value near a bound.
+const MAX_DIGITS_BESIDE_A_BOUND: i32 = 6;
 
 /// The next step for an engine that no verifier can check.
 pub const UNVERIFIABLE_HINT: &str = "implement `score` and `prompt_ids`";
@@ -76,8 +81,7 @@ impl Status {
 impl Agreement {
     /// The first hint that was recorded with a reason.
     pub fn recorded_hint(&self) -> Option<&str> {
-        let hint =
-            self.reasons.iter().find_map(|reason| reason.split_once("(hint: ")?.1.strip_suffix(')'))?;
+        let hint = self.reasons.iter().find_map(|reason| Some(reason.split_once(HINT)?.1))?;
         Some(hint.strip_prefix('`').and_then(|it| it.strip_suffix('`')).unwrap_or(hint))
     }
 
@@ -100,7 +104,8 @@ impl Agreement {
     /// The text in a table: `exact`, `agrees 0.012`, `wrong 2.3`.
     pub fn cell(&self) -> String {
         let name = self.status.name();
-        self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", two_digits(rms)))
+        let bounds = [EXACT, AGREES, self.bounds.rms];
+        self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", digits_beside(rms, &bounds)))
     }
 
     /// The root mean square that a table shows next to the status, if it shows one.
@@ -146,9 +151,31 @@ pub fn two_digits(value: f64) -> String {
     }
 }
 
+/// The value with two digits, or with as many as show on which side of each bound it is: `0.00103`, because `0.0010` would be
+/// within a bound of 0.001.
+pub fn digits_beside(value: f64, bounds: &[f64]) -> String {
+    let is_on_its_side = |text: &str| {
+        bounds.iter().all(|bound| text.parse().is_ok_and(|shown: f64| (shown > *bound) == (value > *bound)))
+    };
+    let more = (3..=MAX_DIGITS_BESIDE_A_BOUND).map(|digits| significant_digits(value, digits));
+    let written = two_digits(value);
+    std::iter::once(written.clone()).chain(more).find(|text| is_on_its_side(text)).unwrap_or(written)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_near_a_bound_has_the_digits_that_show_its_side() {
+        let shown = |value| digits_beside(value, &[0.001, 0.1]);
+        assert_eq!(
+            [0.00103, 0.001002, 0.0012, 0.1004, 0.0996].map(shown),
+            ["0.00103", "0.001002", "0.0012", "0.1004", "0.10"]
+        );
+        assert_eq!(shown(0.1), "0.10");
+        assert_eq!(shown(f64::INFINITY), "infinite");
+    }
 
     #[test]
     fn values_are_written_with_two_digits() {

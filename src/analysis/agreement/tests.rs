@@ -350,7 +350,7 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
     }));
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
-    assert_eq!(found.reasons, ["gives text, not ids", "gives text alone (hint: none)"]);
+    assert_eq!(found.reasons, ["gives text, not ids", "gives text alone; hint: none"]);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn only_an_f32_engine_can_be_the_verifier() {
     let found = Agreement::of(&record);
     for agreement in &found {
         assert_eq!(agreement.status, Status::Unverified, "{agreement:?}");
-        let why = "the verifier `patient-original` runs in bf16, but must run in f32 (hint: `--verifier` with an engine or a preset in f32)";
+        let why = "the verifier `patient-original` runs in bf16, but must run in f32; hint: `--verifier` with an engine or a preset in f32";
         assert_eq!(agreement.reasons, [why]);
     }
     // Stored answers replace that verifier, and the engine is compared with them.
@@ -414,7 +414,7 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
         hint: Some("--budget 40s".into()),
         ..NotChecked::default()
     }));
-    let why = "the tokens in `ttft` were not checked: the 10 s of the check were over (hint: --budget 40s)";
+    let why = "the tokens in `ttft` were not checked: the 10 s of the check were over; hint: `--budget 40s`";
     assert_eq!(engine(&record).reasons, [why]);
     assert_eq!(engine(&record).recorded_hint(), Some("--budget 40s"));
     add_reference_tokens(&mut record, ENGINE, |_| 6.2);

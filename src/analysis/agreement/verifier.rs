@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::plan::VERIFIER_DTYPE;
 use crate::record::RunRecord;
+use crate::shell::HINT;
 use crate::text::line;
 
 /// The answers that a configuration's answers are compared with.
@@ -57,7 +58,7 @@ impl<'a> Verifier<'a> {
         if let Some((index, dtype)) = other_dtype {
             let label = label(index);
             return Err(format!(
-                "the verifier `{label}` runs in {dtype}, but must run in f32 (hint: `--verifier` with an engine or a preset in f32)"
+                "the verifier `{label}` runs in {dtype}, but must run in f32{HINT}`--verifier` with an engine or a preset in f32"
             ));
         }
         let index = verifier.ok_or_else(no_verifier)?;

@@ -18,14 +18,13 @@ use crate::report::rows::{FailureSummary, Row, group_by_key};
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::{self, CONTRADICTED, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
-use crate::shell::{pasteable, quoted_command};
+use crate::shell::{HINT, pasteable, quoted_command};
 use crate::text::{plural, shorten_at_word, width};
 
 /// The most warnings above the table; the full report has all.
 const MAX_WARNINGS: usize = 4;
 /// In columns: two lines of a narrow terminal.
 const MAX_WARNING_WIDTH: usize = 156;
-const HINT: &str = "; hint: ";
 /// The most failures above the table, and the most hints below it.
 const MAX_FAILURES: usize = 3;
 
@@ -230,7 +229,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     let unverified = report.outputs.iter().filter(|it| it.is_unverified() && !report.is_running);
     let unverified = unverified.map(|it| {
         let reasons = &it.agreement.reasons;
-        let with_hint = reasons.iter().skip(1).find(|reason| reason.contains("(hint: "));
+        let with_hint = reasons.iter().skip(1).find(|reason| reason.contains(HINT));
         let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
         // `next_step` says how an engine becomes verifiable. An engine with scores needs no such hint, nor does a reason with a
         // hint.
