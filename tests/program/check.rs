@@ -268,6 +268,17 @@ fn a_program_that_answers_in_another_form_is_reported_with_its_words() {
 }
 
 #[test]
+fn a_program_that_prints_text_and_ends_is_reported_with_its_text() {
+    let scratch = Scratch::new();
+    let outcome = check(&scratch, &scratch.script("prints", "echo usage: prints FILE"), &[]).exits_with(4);
+    let shown = without_line_breaks(&outcome.stdout);
+    for part in ["ended with exit code 0 before it answered; what it wrote", "received usage: prints FILE"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("to `generate`"), "a program that prints text gets one request: {shown}");
+}
+
+#[test]
 fn more_than_a_thousand_stray_lines_are_wrong_and_checks_continue() {
     let scratch = Scratch::new();
     let outcome =

@@ -19,6 +19,8 @@ pub struct Connection {
     /// The first stray line (a line on stdout that is no JSON object), and the number of stray lines.
     pub first_stray_line: Option<Vec<u8>>,
     stray_lines: usize,
+    /// Whether the last request got text in place of a message.
+    pub answers_with_text: bool,
     /// Whether this process cannot answer any more.
     pub is_lost: bool,
     /// Whether the process ended by itself.
@@ -37,6 +39,7 @@ impl Connection {
             received: Vec::new(),
             first_stray_line: None,
             stray_lines: 0,
+            answers_with_text: false,
             is_lost: false,
             ended: false,
             silent: false,
@@ -71,12 +74,7 @@ impl Connection {
                         Some(pid) => Cause::Stopped { after: deadline, pid }.to_string(),
                         None => format!("{} (`--timeout` sets the limit)", Cause::Timeout(deadline)),
                     };
-                    let Some(stray) = self.first_stray_line.clone().filter(|_| self.received.is_empty())
-                    else {
-                        return self.give_up(fault);
-                    };
-                    self.received = stray;
-                    let fault = format!("{fault}; what it wrote on stdout is not a JSON object");
+                    let fault = self.with_text(fault);
                     return self.give_up(fault);
                 }
             };
@@ -160,18 +158,34 @@ impl Connection {
         Err(Finding::Wrong(fault))
     }
 
+    /// A missing answer. If the engine wrote text in place of a message, the text is the received line.
+    fn with_text(&mut self, fault: String) -> String {
+        let Some(stray) = self.first_stray_line.clone().filter(|_| self.received.is_empty()) else {
+            return fault;
+        };
+        self.received = stray;
+        self.answers_with_text = true;
+        format!("{fault}; what it wrote on stdout is not a JSON object")
+    }
+
     /// The fault of a process that closed stdin or stdout, which usually means that it ended.
     async fn fault_at_end(&mut self) -> Finding {
         self.is_lost = true;
-        match self.process.wait(Duration::from_secs(2)).await {
+        let fault = match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => {
                 self.ended = true;
-                Finding::Wrong(format!("ended with {} before it answered", describe_exit(status)))
+                format!("ended with {} before it answered", describe_exit(status))
             }
             None => {
                 self.silent = true;
-                Finding::Wrong("closed stdout and kept running".into())
+                "closed stdout and kept running".into()
             }
+        };
+        // A program that ends without reading its stdin may have written lines that nothing has read yet.
+        while let Some(line) = self.process.waiting_line() {
+            // A fault of such a line comes after this one.
+            drop(self.parse(line));
         }
+        Finding::Wrong(self.with_text(fault))
     }
 }

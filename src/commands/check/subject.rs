@@ -106,7 +106,10 @@ impl Subject {
             self.first_stray_line =
                 self.first_stray_line.take().or_else(|| connection.first_stray_line.take());
             self.silent_checks = if connection.silent { self.silent_checks + 1 } else { 0 };
-            if self.silent_checks == MAX_SILENT_CHECKS {
+            // A program that answers with text never answers in JSON, so one deadline is enough.
+            if connection.silent && connection.answers_with_text {
+                self.blocked.get_or_insert_with(|| "it answers with text that is not JSON".into());
+            } else if self.silent_checks == MAX_SILENT_CHECKS {
                 self.blocked = Some(format!("{MAX_SILENT_CHECKS} successive checks got no answer"));
             }
             if connection.is_lost || matches!(result, Err(Finding::Wrong(_))) {
@@ -153,14 +156,21 @@ impl Subject {
 
     /// Handles a `hello` that got no valid answer, by sending a `generate` to a new process. A program that does not answer the
     /// `generate` either is no engine. An engine that answers it, and after `hello` kept running without a message, is a minimal
-    /// engine. For any other engine, the fault at `hello` counts.
+    /// engine. For any other engine, the fault at `hello` counts. A program that answers `hello` with text is no engine, and
+    /// gets no `generate`, whose deadline is that of a load.
     fn handshake_without_answer(&mut self, hello_fault: String) -> Outcome {
         let was_quiet = self
             .connection
             .as_ref()
             .is_some_and(|connection| !connection.ended && connection.received.is_empty());
         let evidence = self.connection.as_ref().map(evidence_of).unwrap_or_default();
+        let answers_with_text = self.connection.as_ref().is_some_and(|it| it.answers_with_text);
         self.end_process();
+        if answers_with_text {
+            self.evidence = evidence;
+            self.no_engine = true;
+            return self.block(format!("{NO_ENGINE}; to `hello`: {hello_fault}"));
+        }
         match self.answers_one_line() {
             Ok(()) if was_quiet => self.treat_as_minimal(),
             Ok(()) => {
@@ -183,7 +193,7 @@ impl Subject {
     fn answers_one_line(&mut self) -> Outcome {
         self.send_json(&serde_json::json!({ "prompt": "Hello", "max_new_tokens": 1 }))?;
         self.close_stdin();
-        self.receive_within(self.deadlines.load).map(|_| ())
+        self.receive().map(|_| ())
     }
 
     /// The reason why no check can be made, if there is one.
