@@ -137,6 +137,15 @@ const COMMON_OPTIONS: [&str; 15] = [
 /// The commands that take the options of a run.
 const RUN_COMMANDS: [&str; 3] = ["run", "recommend", "calibrate"];
 
+/// Takes a negative number after an option as its value, so that the error says which values the option has.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let is_option = !arg.is_positional() && arg.get_action().takes_values();
+        if is_option { arg.allow_negative_numbers(true) } else { arg }
+    });
+    command.mut_subcommands(with_negative_numbers)
+}
+
 /// Leaves rare options out of the short help.
 fn with_short_help(command: clap::Command) -> clap::Command {
     let hide_rare = |command: clap::Command| {
@@ -207,7 +216,7 @@ impl Cli {
         if words.get(flags + 1).is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
             words[1..flags + 2].rotate_right(1);
         }
-        let mut command = with_short_help(Self::command());
+        let mut command = with_short_help(with_negative_numbers(Self::command()));
         let parsed = command.clone().try_get_matches_from(words).and_then(|matches| {
             let parsed = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
             Ok(Self { matches, ..parsed })

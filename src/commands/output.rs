@@ -163,9 +163,11 @@ pub struct TerminalSize {
     pub rows: Option<usize>,
 }
 
-/// The width of the terminal on stdout, where it is known.
+/// The width of the terminal on stdout. A terminal that does not know its width, such as one over a serial line, has that of
+/// `COLUMNS`. Output into a file or a pipe has no such width, so it is the same wherever it is made.
 pub fn width() -> Option<usize> {
-    size_of(std::io::stdout())?.columns
+    let of_variable = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns| columns > 0);
+    size_of(std::io::stdout())?.columns.or_else(of_variable)
 }
 
 /// Whether a person sees the results as they are printed.

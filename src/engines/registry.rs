@@ -139,7 +139,7 @@ impl Registry {
                     let hint = access_hint(&error, path.parent().unwrap_or(&path), "u+x");
                     anyhow!("cannot open the engine `{selector}`: {error}{hint}")
                 }
-                _ => anyhow!("no engine at `{selector}`\nhint: orchestrate engines"),
+                _ => no_program_at(selector),
             })?;
             ensure!(!metadata.is_dir(), "`{selector}` is a folder, an engine is a program");
             if let Err(error) = access(&path, Access::EXEC_OK) {
@@ -322,6 +322,18 @@ fn load_values(engine: &Engine, preset: &Preset) -> LoadValues {
         values.devices.clone_from(&preset.devices);
     }
     values
+}
+
+/// The error for a path without a program. A path with a preset names a program that has no presets.
+fn no_program_at(selector: &str) -> anyhow::Error {
+    let with_preset = selector.rsplit_once(':').filter(|(path, _)| Path::new(path).is_file());
+    let Some((path, preset)) = with_preset else {
+        return anyhow!("no engine at `{selector}`\nhint: orchestrate engines");
+    };
+    let command = corrected_command(selector, path).unwrap_or_else(|| path.into());
+    anyhow!(
+        "no engine at `{selector}`: only a known engine has presets, such as `{preset}`\nhint: {command} # options of its load: --set KEY=VALUE"
+    )
 }
 
 /// The reason why a program in this state cannot start, and the command that helps. Not for `State::Ready`.

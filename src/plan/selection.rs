@@ -18,7 +18,7 @@ use crate::plan::scenario::{self, Kind, SCENARIOS, SUITES, Scenario};
 use crate::plan::{
     MetricId, Model, Selection, Verification, context, dtype, engine_name, models, rows, values,
 };
-use crate::shell::{Unavailable, Usage, this_command_with, unknown_name};
+use crate::shell::{Unavailable, Usage, did_you_mean, this_command_with, unknown_name};
 
 /// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
@@ -179,6 +179,11 @@ impl<'a> Verifier<'a> {
             None => Ok(Self::Usual),
             Some(NO_VERIFIER) => Ok(Self::Off),
             Some(name) => {
+                // `none` may be misspelt too.
+                let none = did_you_mean(name, &[NO_VERIFIER]).filter(|_| registry.find(name).is_err());
+                if let Some(hint) = none {
+                    return Err(Usage(format!("--verifier: no engine named `{name}`\nhint: {hint}")).into());
+                }
                 let found = registry.find(name).map_err(|error| Usage(format!("--verifier: {error:#}")))?;
                 Ok(Self::Named(name.into(), Box::new(found)))
             }

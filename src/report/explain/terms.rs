@@ -195,15 +195,20 @@ fn measurement(report: Option<&Report>) -> Part {
     part
 }
 
-/// The sentences about a term: those that begin with its name, or with a list that has its name.
+/// The sentences about a term: those that begin with its name, or with a list that has its name. If there are none, those whose
+/// name has the term as one of its words: `noise` is a word of `noise floor`.
 pub fn named(term: &str) -> Vec<Part> {
     let term = term.trim().trim_matches('`').to_lowercase();
-    let is_about = |sentence: &String| {
-        let names = sentence.split_once(": ").map_or("", |(names, _)| names).to_lowercase();
-        names == term || names.split(", ").any(|name| name == term)
+    let with_name = |is_it: &dyn Fn(&str) -> bool| {
+        let is_about = |sentence: &String| {
+            let names = sentence.split_once(": ").map_or("", |(names, _)| names).to_lowercase();
+            is_it(&names) || names.split(", ").any(is_it)
+        };
+        let mut parts = parts(None);
+        parts.iter_mut().for_each(|part| part.sentences.retain(is_about));
+        parts.retain(|part| !part.sentences.is_empty());
+        parts
     };
-    let mut parts = parts(None);
-    parts.iter_mut().for_each(|part| part.sentences.retain(is_about));
-    parts.retain(|part| !part.sentences.is_empty());
-    parts
+    let exact = with_name(&|name| name == term);
+    if exact.is_empty() { with_name(&|name| name.split(' ').any(|word| word == term)) } else { exact }
 }
