@@ -79,11 +79,11 @@ fn the_options_work_before_and_after_a_subcommand_and_exclude_each_other() {
 #[test]
 fn a_log_of_stdout_and_stderr_has_each_warning_and_the_path_of_the_record_once() {
     let scratch = Scratch::new();
-    let run = |log: &str| {
+    let run = |options: &str, log: &str| {
         let program = env!("CARGO_BIN_EXE_orchestrate");
         let (sound, faulty) = (scratch.engine("sound", ""), scratch.script("ends-early", "exit 3"));
         let engines = format!("-e '{}' -e '{}'", sound.display(), faulty.display());
-        let options = "-s decode --depth 0 --blocks 1 --iterations 2 --nonce 5";
+        let options = format!("{options} -s decode --depth 0 --blocks 1 --iterations 2 --nonce 5");
         let results = scratch.results();
         let line = format!("'{program}' {engines} {options} --results '{}' {log}", results.display());
         let outcome = finish(scratch.command("sh").args(["-c", &line])).exits_with(4);
@@ -92,5 +92,6 @@ fn a_log_of_stdout_and_stderr_has_each_warning_and_the_path_of_the_record_once()
         let warnings = count("the prompts are those of every run with the nonce 5");
         [warnings, count("exited at hello"), count("record: ") + count("recorded in ")]
     };
-    assert_eq!((run("2>&1"), run("")), ([1, 1, 1], [2, 2, 3]));
+    assert_eq!((run("", "2>&1"), run("", "")), ([1, 1, 1], [2, 2, 3]));
+    assert_eq!(run("-v", "2>&1")[..2], [1, 1]);
 }

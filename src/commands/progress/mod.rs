@@ -106,7 +106,7 @@ impl<'a> Progress<'a> {
         let has_report = self.report.is_some();
         lines.iter_mut().for_each(|line| line.text = with_this_program(&line.text));
         // A log of stdout and stderr has the report too.
-        let is_one_log = || self.display == Display::Log && has_one_stream();
+        let is_one_log = || self.display != Display::Live && has_one_stream();
         let is_only_in_report = has_report && (verbosity() == Verbosity::Quiet || is_one_log());
         lines.retain(|line| {
             let is_in_report = matches!(line.shown_in, ShownIn::UntilReport | ShownIn::BlockUntilReport);
