@@ -16,7 +16,7 @@ use super::comparable::{Difference, Incomparable, differences, shared_workloads}
 use super::matching::{Matching, differing_settings, matching};
 use super::within::{compare_within, rerun_pairs};
 
-pub use changes::{Change, Mean, Outcome, PerplexityChange};
+pub use changes::{Change, Mean, Outcome, PerplexityChange, REFUSES_IN_BOTH};
 
 /// All changes from a base to a new record, with notes. Every text is one line without control characters.
 #[derive(Debug, Clone)]
@@ -141,6 +141,7 @@ pub fn verdict_name(outcome: &Outcome) -> &'static str {
         Outcome::FailsNow(_) => "fails_now",
         Outcome::FailedBefore(_) => "failed_before",
         Outcome::FailedInBoth(_) => "fails_as_before",
+        Outcome::RefusedInBoth(_) => "refuses_as_before",
         Outcome::NotCompared(_) => "not_compared",
     }
 }

@@ -1,6 +1,8 @@
 //! The text of a judgement for every format that people read.
 
-use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, severity_name};
+use crate::analysis::compare::judgement::{
+    Change, Judgement, Mean, Outcome, REFUSES_IN_BOTH, Side, severity_name,
+};
 use crate::analysis::metric::Scale;
 use crate::report::document::{Column, Line, Overflow, Table};
 use crate::report::rows::group_by_key;
@@ -88,7 +90,9 @@ fn sentences_with_failures_once(judgement: &Judgement) -> Vec<String> {
     let mut groups: Vec<(&Change, usize)> = Vec::new();
     for change in gating(judgement) {
         let reason = |it: &Change| match &it.outcome {
-            Outcome::FailedInBoth(how) => Some((it.configuration.clone(), how.clone())),
+            Outcome::FailedInBoth(how) | Outcome::RefusedInBoth(how) => {
+                Some((it.configuration.clone(), how.clone()))
+            }
             _ => None,
         };
         let known =
@@ -101,6 +105,9 @@ fn sentences_with_failures_once(judgement: &Judgement) -> Vec<String> {
     let sentence = |(change, cases): (&Change, usize)| match &change.outcome {
         Outcome::FailedInBoth(how) if cases > 1 => {
             format!("`{}` fails as before in {cases} cases ({how})", change.configuration)
+        }
+        Outcome::RefusedInBoth(how) if cases > 1 => {
+            format!("`{}` {REFUSES_IN_BOTH} in {cases} cases ({how})", change.configuration)
         }
         _ => marked(change),
     };
@@ -115,6 +122,7 @@ fn urgency(change: &Change) -> u8 {
         Outcome::NotCompared(_) | Outcome::FailedInBoth(_) => 2,
         Outcome::FailedBefore(_) => 4,
         Outcome::Compared(..) | Outcome::Exact(_) if is(change, Verdict::Faster) => 4,
+        Outcome::RefusedInBoth(_) => 5,
         Outcome::Compared(..) | Outcome::Exact(_) if is(change, Verdict::Same) => 5,
         Outcome::Compared(..) | Outcome::Exact(_) => 3,
     }
@@ -174,6 +182,7 @@ fn outcome_text(change: &Change) -> String {
         Outcome::FailsNow(_) => "fails now".into(),
         Outcome::FailedBefore(_) => "failed before".into(),
         Outcome::FailedInBoth(_) => "fails as before".into(),
+        Outcome::RefusedInBoth(_) => REFUSES_IN_BOTH.into(),
         Outcome::NotCompared(why) => format!("not compared: {why}"),
     };
     let mark = SEVERITY_MARKS.iter().find(|(severity, ..)| *severity == change.severity);
@@ -246,6 +255,7 @@ pub fn summary(judgement: &Judgement) -> String {
         (outcome(|it| matches!(it, Outcome::FailedInBoth(_))), "failing as before"),
         (verdict(Verdict::Faster), "better"),
         (outcome(|it| matches!(it, Outcome::FailedBefore(_))), "measured after an earlier failure"),
+        (outcome(|it| matches!(it, Outcome::RefusedInBoth(_))), "refused as before, as they must be"),
         (verdict(Verdict::Same), "the same"),
         (verdict(Verdict::Inconclusive), "inconclusive"),
         (gating.iter().filter(|it| is_without_verdict(it)).count(), "without a verdict"),

@@ -137,6 +137,12 @@ fn a_configuration_that_fails_in_all_cases_of_both_records_has_one_line_on_the_s
         });
         record
     };
+    let mut refusing = [failing(1), failing(2)];
+    refusing.iter_mut().for_each(|it| it.failures[0].kind = crate::record::FailureKind::Refused);
+    let refused = judge(&refusing[0], &refusing[1], SeverityThresholds::default(), true).unwrap();
+    let text = shown(&JudgementContent { judgement: &refused, full: false }, "table", Some(100));
+    let expected = "`beacon` refuses as before, as it must in 5 cases (no driver found)";
+    assert!(text.contains(expected) && !text.contains("fails"), "{text}");
     let judgement = judge(&failing(1), &failing(2), SeverityThresholds::default(), true).unwrap();
     let lines = |full| {
         let text = shown(&JudgementContent { judgement: &judgement, full }, "table", Some(100));

@@ -37,6 +37,9 @@ pub struct Change {
     pub sentence: String,
 }
 
+/// The words for a refusal that is no failure.
+pub const REFUSES_IN_BOTH: &str = "refuses as before, as it must";
+
 #[derive(Debug, Clone)]
 pub enum Outcome {
     Compared(MetricComparison, Phrase),
@@ -47,6 +50,8 @@ pub enum Outcome {
     /// The configuration failed in the base and was measured in the new record.
     FailedBefore(String),
     FailedInBoth(String),
+    /// The configuration refused in both records what it must refuse.
+    RefusedInBoth(String),
     /// The reason why there is no comparison.
     NotCompared(String),
 }
@@ -132,7 +137,8 @@ impl Change {
             Outcome::Exact(_)
             | Outcome::FailsNow(_)
             | Outcome::FailedBefore(_)
-            | Outcome::FailedInBoth(_) => false,
+            | Outcome::FailedInBoth(_)
+            | Outcome::RefusedInBoth(_) => false,
         }
     }
 
@@ -269,7 +275,12 @@ impl Pair<'_> {
         if self.gating {
             match (base_failure, new_failure) {
                 (Some((base_kind, _)), Some((kind, new))) if base_kind == kind => {
-                    return Some(Outcome::FailedInBoth(new));
+                    let is_expected = kind == FailureKind::Refused;
+                    return Some(if is_expected {
+                        Outcome::RefusedInBoth(new)
+                    } else {
+                        Outcome::FailedInBoth(new)
+                    });
                 }
                 (Some((_, base)), Some((_, new))) => {
                     return Some(Outcome::NotCompared(format!(
@@ -351,6 +362,7 @@ impl Pair<'_> {
             }
             Outcome::FailedBefore(how) => parts.with_message(&format!("valid now, but not before ({how})")),
             Outcome::FailedInBoth(how) => parts.with_message(&format!("fails as before ({how})")),
+            Outcome::RefusedInBoth(how) => parts.with_message(&format!("{REFUSES_IN_BOTH} ({how})")),
             Outcome::NotCompared(why) => parts.with_message(&format!("not compared: {why}")),
         }
     }
@@ -387,6 +399,9 @@ fn failure(record: &RunRecord, workload: &Workload, configuration: usize) -> Opt
     let failure = record.failures.iter().find(about)?;
     if failure.kind == FailureKind::NoTime {
         return Some((FailureKind::NoTime, "the time budget ended before it was measured".into()));
+    }
+    if failure.kind == FailureKind::Refused {
+        return Some((FailureKind::Refused, text::line(&failure.message)));
     }
     let when = if failure.when.is_empty() { String::new() } else { format!(" at {}", failure.when) };
     Some((failure.kind.clone(), text::line(&format!("{}{when}: {}", failure.kind, failure.message))))
