@@ -7,7 +7,7 @@ use super::labels::Labels;
 use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::metric::MetricId;
-use crate::text::{shorten, significant_digits, three_digits};
+use crate::text::{significant_digits, three_digits};
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const TOKENS: f64 = 1e6;
@@ -92,7 +92,7 @@ pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layou
         return Vec::new();
     }
     let labels = Labels::of(report, Layout { columns_of_varying_options: false, ..layout });
-    let mut sections = vec![Section::Table(table(&costs, price_per_hour, &labels, layout))];
+    let mut sections = vec![Section::Table(table(&costs, price_per_hour, layout))];
     let returns = costs.iter().flat_map(|cost| cost.returns.iter().map(move |it| (cost, it)));
     let items = returns.filter(|(_, it)| it.saved > 0.0).map(|(cost, it)| {
         Item::Listed(format!(
@@ -112,7 +112,7 @@ pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layou
     sections
 }
 
-fn table(costs: &[Cost], price_per_hour: f64, labels: &Labels, layout: Layout) -> Table {
+fn table(costs: &[Cost], price_per_hour: f64, layout: Layout) -> Table {
     let line = |cost: &Cost| {
         let to_reference = cost.reference.and_then(|reference| cost.against(reference));
         let [saved, against] = match to_reference {
@@ -121,8 +121,8 @@ fn table(costs: &[Cost], price_per_hour: f64, labels: &Labels, layout: Layout) -
             None => ["n/a", "n/a"].map(String::from),
         };
         Line::of(vec![
-            shorten(cost.case, layout.max_word),
-            labels.short(cost.engine),
+            cost.case.to_string(),
+            cost.engine.to_string(),
             three_digits(cost.tokens_per_second),
             significant_digits(cost.million_tokens, 3),
             saved,
@@ -130,8 +130,8 @@ fn table(costs: &[Cost], price_per_hour: f64, labels: &Labels, layout: Layout) -
         ])
     };
     let columns = vec![
-        Column::named("case"),
-        Column::named("engine"),
+        Column::cases(),
+        Column::engines(),
         Column::value("throughput", "tok/s"),
         Column::value("cost of\n1 M tokens", ""),
         Column::value("saved\nvs ref", ""),

@@ -221,6 +221,10 @@ pub struct Line {
     pub is_failed_configuration: bool,
 }
 
+/// The largest widths of an engine and a case in a table that is too wide, in columns.
+const MAX_ENGINE_WIDTH: usize = 20;
+const MAX_CASE_WIDTH: usize = 16;
+
 impl Column {
     pub fn named(title: &str) -> Self {
         let (title, kind) = (title.to_string(), ColumnKind::Name);
@@ -233,6 +237,16 @@ impl Column {
             overflow: Overflow::Kept,
             keep: Keep::Always,
         }
+    }
+
+    /// Labels of engines. No label is shortened; in a table that is too wide, a long one has several lines.
+    pub fn engines() -> Self {
+        Self { overflow: Overflow::InLines(MAX_ENGINE_WIDTH), ..Self::named("engine") }
+    }
+
+    /// Labels of cases, as `engines`.
+    pub fn cases() -> Self {
+        Self { overflow: Overflow::InLines(MAX_CASE_WIDTH), ..Self::named("case") }
     }
 
     pub fn fact(title: &str) -> Self {

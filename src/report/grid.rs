@@ -9,6 +9,7 @@ use super::factors::{FACTORS, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
+use super::ranking::why_no_values;
 use super::rows::{Engine, FailedConfiguration, FailureSummary, Row, group_by_key};
 use super::run_report::{Report, View};
 use super::verdict_lines;
@@ -249,6 +250,7 @@ impl<'a> Grid<'a> {
         } else if varies(&report.rows, |row| row.engine.label.clone()) {
             legend.push(why_no_ratios(report));
         }
+        legend.extend(why_no_values(&report.rows));
         legend.extend(limits::legend(&report.limits, &report.rows));
         let shares = report.rows.iter().filter(|row| row.failure.is_none()).filter_map(|row| {
             let name = format!("`{}` {}", labels.label(&row.engine.label), row.case.label);

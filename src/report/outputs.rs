@@ -137,13 +137,10 @@ pub fn notes(outputs: &[Output]) -> Vec<String> {
     let groups =
         group_by_key(noted.map(|it| ((it.agreement.status, it.reasons()), format!("`{}`", it.engine))));
     let write = |((status, reasons), names): ((Status, String), Vec<String>)| {
-        let verb = match (status, names.len()) {
-            (Status::Drifts, 1) => "drifts",
-            (Status::Drifts, _) => "drift",
-            (_, 1) => "is unverified",
-            _ => "are unverified",
-        };
-        format!("{} {verb}{reasons}", names.join(", "))
+        let is = if status == Status::Drifts { "drifts" } else { "is unverified" };
+        // The reasons are about `it`, so several engines have them one by one.
+        let each = if names.len() > 1 { "each of " } else { "" };
+        format!("{each}{} {is}{reasons}", names.join(", "))
     };
     groups.into_iter().map(write).collect()
 }

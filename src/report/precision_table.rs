@@ -56,7 +56,7 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
     let estimate = |row: Option<&Row>, metric| row.and_then(|it| it.summary(metric)).map(|it| it.estimate);
     let impacts = &report.precisions;
     let columns = vec![
-        Column::named("engine"),
+        Column::engines(),
         Column::fact("dtype"),
         Column::fact("output"),
         Column::value("decode\nspeed", ""),
@@ -81,7 +81,7 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
             engine.and_then(|it| it.dtype.as_ref()).map(|it| shorten(&it.to_string(), layout.max_word));
         let output = report.outputs.iter().find(|it| it.engine == impact.engine);
         Line::of(vec![
-            labels.short(&impact.engine),
+            impact.engine.clone(),
             dtype.unwrap_or_default(),
             output.map_or("n/a", |it| it.agreement.status.name()).to_string(),
             ratio(impact, gain.decode_rate),

@@ -1,10 +1,12 @@
 //! The ranking of the rows of a workload: which rows can have a rank, and their order by the headline metric.
 
+use std::collections::BTreeSet;
+
 use super::rows::Row;
 use super::run_report::Report;
 use super::verdicts::PairVerdict;
-use crate::analysis::metric::{Better, Metric};
-use stats::{Comparison, Verdict};
+use crate::analysis::metric::{Better, Metric, MetricId};
+use stats::{Comparison, Verdict, ratios_with_same_digits};
 
 /// The rows of one workload on one model, by the workload's headline.
 #[derive(Debug)]
@@ -100,6 +102,24 @@ pub fn why_unranked(report: &Report, row: &Row, metric: &Metric) -> Option<Unran
     report.is_unverified(row).then_some(Unranked::Unverified)
 }
 
+/// The reason why a row without a failure has no value by its headline, as a sentence about the row.
+pub fn why_no_value(metric: &Metric) -> String {
+    match metric.id {
+        MetricId::DECODE_RATE | MetricId::EFFECTIVE_RATE => {
+            format!("{} needs a second token that arrives after the first", metric.title)
+        }
+        _ => format!("the answers have nothing from which {} could be computed", metric.title),
+    }
+}
+
+/// The reasons why rows have no value by their headline, each once.
+pub fn why_no_values(rows: &[Row]) -> Vec<String> {
+    let without = rows.iter().filter(|row| row.failure.is_none() && !row.case.scores_text);
+    let metrics = without.filter_map(|row| row.case.headline.filter(|metric| value(row, metric).is_none()));
+    let reasons: BTreeSet<String> = metrics.map(why_no_value).collect();
+    reasons.into_iter().map(|why| format!("n/a: {why}")).collect()
+}
+
 /// The estimate of a metric.
 fn value(row: &Row, metric: &Metric) -> Option<f64> {
     row.summary(metric.id).map(|summary| summary.estimate).filter(|it| it.is_finite())
@@ -124,32 +144,41 @@ pub fn compared_in<'a>(pairs: &'a [PairVerdict], row: &Row, against: &Row) -> Op
     })
 }
 
-/// The largest deviation of a ratio from the ratio of the shown values that needs no explanation.
-const MAX_QUOTIENT_ERROR: f64 = 0.02;
+/// Follows a ratio that differs from the ratio of the shown values.
+pub const NOT_A_QUOTIENT: &str = "*";
 
-/// Whether the ratio is the quotient of the shown values of this row and its reference.
-pub fn is_quotient<'a>(mut rows: impl Iterator<Item = &'a Row>, row: &Row, ratio: f64) -> bool {
-    let reference = rows.find(|other| {
-        Some(&other.engine.label) == row.reference.as_ref() && other.case.label == row.case.label
-    });
-    reference.is_none_or(|reference| is_quotient_of(row, reference, ratio))
-}
-
-/// Whether the ratio is the quotient of the shown values of these two rows.
-pub fn is_quotient_of(row: &Row, other: &Row, ratio: f64) -> bool {
-    let Some(metric) = row.case.headline else { return true };
-    let value = |row: &Row| row.summary(metric.id).map(|it| it.estimate);
-    let Some((value, other)) = value(row).zip(value(other)) else { return true };
-    let quotient = match metric.better {
-        Better::Higher => value / other,
-        Better::Lower => other / value,
-    };
-    (quotient / ratio).ln().abs() <= MAX_QUOTIENT_ERROR
+/// The lowest and the highest value with the same three digits: tables show so many.
+fn values_with_same_digits(value: f64) -> [f64; 2] {
+    let step = 10f64.powi(value.abs().log10().floor() as i32 - 2);
+    let shown = (value / step).round() * step;
+    [shown - step / 2.0, shown + step / 2.0]
 }
 
 impl<'a> Compared<'a> {
     pub fn as_stored(pair: &'a PairVerdict) -> Self {
         Self { pair, is_inverted: false }
+    }
+
+    /// Whether the shown ratio is the quotient of the shown values of the first row and its reference.
+    pub fn is_quotient_of_reference(&self, rows: &[Row], row: &Row) -> bool {
+        let is_reference = |other: &&Row| {
+            Some(&other.engine.label) == row.reference.as_ref() && other.case.label == row.case.label
+        };
+        rows.iter().find(is_reference).is_none_or(|reference| self.is_quotient(row, reference))
+    }
+
+    /// Whether the shown ratio is the quotient of the shown values of these two rows. Only the rounding of the three numbers
+    /// may explain a difference: some values with the shown digits must have a quotient with the shown digits.
+    pub fn is_quotient(&self, row: &Row, other: &Row) -> bool {
+        let Some((metric, ratio)) = row.case.headline.zip(self.ratio()) else { return true };
+        let value = |row: &Row| row.summary(metric.id).map(|it| values_with_same_digits(it.estimate));
+        let Some((value, other)) = value(row).zip(value(other)) else { return true };
+        let (faster, slower) = match metric.better {
+            Better::Higher => (value, other),
+            Better::Lower => (other, value),
+        };
+        let [least, most] = ratios_with_same_digits(ratio, self.bounds(), metric.kind());
+        faster[0] / slower[1] <= most && least <= faster[1] / slower[0]
     }
 
     /// The comparison from the side of the first row, or the reason why there is none.

@@ -9,6 +9,8 @@ use crate::text::line;
 
 /// The title of the axis whose values are numbers of sequences.
 const BATCH: &str = "batch";
+/// The title of the axis that says whether an engine keeps keys and values.
+const CACHE: &str = "cache";
 
 /// A case against another case of the same engine that differs in one setting.
 #[derive(Debug, Clone)]
@@ -18,6 +20,8 @@ pub struct SettingImpact {
     pub other: String,
     /// `case` is the label of the case, and `against` that of the other case.
     pub pair: PairVerdict,
+    /// The setting is the cache, and the engine reports that it keeps none: both cases are the same work.
+    pub is_same_work: bool,
 }
 
 /// The effects of all settings that vary. Wrong, contradicted and failed cases are left out.
@@ -32,12 +36,15 @@ pub fn impacts(data: &RunData, contradictions: &[Contradiction]) -> Vec<SettingI
     };
     let label = |case: usize| line(&plan.cases[case].workload.label);
     let impact = |SettingEffect { case, against, difference, metric, result }| {
-        let engine = line(&plan.configurations[plan.cases[case].configuration].label);
+        let configuration = plan.cases[case].configuration;
+        let mut launches = data.record.launches_of(configuration).filter_map(|launch| launch.loaded.as_ref());
+        let keeps_none = launches.any(|loaded| loaded.facts.use_cache == Some(false));
         SettingImpact {
+            is_same_work: difference.setting == CACHE && keeps_none,
             setting: difference.setting,
             value: difference.value,
             other: difference.other,
-            pair: PairVerdict::of_cases(plan, metric, engine, [label(case), label(against)], result),
+            pair: PairVerdict::of_cases(data, metric, configuration, [label(case), label(against)], result),
         }
     };
     setting_effects(&data.values, is_sound).into_iter().map(impact).collect()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::document::{Column, Keep, Layout, Line, Overflow, Section, Table};
 use super::labels::Labels;
-use super::overview::{NO_VERDICT, NOT_A_QUOTIENT, comparison};
-use super::ranking::{Compared, is_quotient_of};
+use super::overview::{NO_VERDICT, comparison};
+use super::ranking::{Compared, NOT_A_QUOTIENT};
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::settings::{SettingImpact, sequences};
@@ -15,9 +15,8 @@ use crate::plan::Order;
 use crate::plan::selection::distinct;
 use crate::text::{significant_digits, width};
 
-/// The largest widths of an engine and a case in a table that is too wide, in columns. Longer ones have several lines.
-const MAX_ENGINE_WIDTH: usize = 20;
-const MAX_CASE_WIDTH: usize = 16;
+/// Stands in place of a ratio, if the setting has no effect on the engine.
+const SAME_WORK: &str = "same work";
 
 /// The row of the case, and the row of the other case.
 pub fn sides<'a>(report: &'a Report, impact: &SettingImpact) -> Option<(&'a Row, &'a Row)> {
@@ -50,7 +49,8 @@ pub fn widest(report: &Report, layout: Layout) -> Option<Table> {
 
 fn tables(report: &Report, layout: Layout) -> Vec<(&str, &'static Metric, Table)> {
     let scenario = |it: &SettingImpact| Some(sides(report, it)?.0.case.scenario.as_str());
-    let by_scenario = group_by_key(report.settings.iter().filter_map(|it| Some((scenario(it)?, it))));
+    let shown = report.settings.iter().filter(|it| it.pair.is_verified);
+    let by_scenario = group_by_key(shown.filter_map(|it| Some((scenario(it)?, it))));
     let table = |(scenario, impacts): (_, Vec<&SettingImpact>)| {
         let metric = impacts.first()?.pair.metric;
         Some((scenario, metric, table_of(report, metric, &impacts, layout)))
@@ -100,10 +100,9 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
         })
     };
     let has_batches = rows.iter().any(|row| batches(row).is_some());
-    let in_lines = |title, width| Column { overflow: Overflow::InLines(width), ..Column::named(title) };
     let mut columns = vec![
-        in_lines("engine", MAX_ENGINE_WIDTH),
-        in_lines("case", MAX_CASE_WIDTH),
+        Column::engines(),
+        Column::cases(),
         Column::value(metric.title, scale.symbol),
         Column { keep: Keep::Standard(2), ..Column::value("request", times.symbol) },
     ];
@@ -143,14 +142,17 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
         let mut results: Vec<Vec<String>> = own
             .iter()
             .map(|it| {
-                let is_quotient = sides(report, it)
-                    .zip(it.pair.ratio())
-                    .is_none_or(|((row, other), ratio)| is_quotient_of(row, other, ratio));
+                let compared = Compared::as_stored(&it.pair);
+                let is_quotient =
+                    sides(report, it).is_none_or(|(row, other)| compared.is_quotient(row, other));
                 let share = it.scaling_efficiency().map(|it| significant_digits(100.0 * it, 2));
                 let mut cells = Vec::new();
                 cells.extend(has_scaling.then(|| share.unwrap_or_default()));
                 cells.push(value_in_words(it.setting, &it.other));
-                cells.push(in_two_parts(&comparison(&Compared::as_stored(&it.pair), None, is_quotient)));
+                cells.push(match it.is_same_work {
+                    true => SAME_WORK.into(),
+                    false => in_two_parts(&comparison(&compared, None, is_quotient)),
+                });
                 cells
             })
             .collect();
@@ -170,6 +172,7 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
             "speed-up: against the case of the same engine that differs only in this setting, with the 95 % interval over blocks"
                 .to_string(),
         ),
+        has(SAME_WORK).then(|| format!("{SAME_WORK}: the engine reports that it keeps no cache, so the setting has no effect")),
         has(NO_VERDICT).then(|| format!("{NO_VERDICT}: no verdict, {}", why_no_verdict(report))),
         has_batches.then(|| "a sequence: the time of a request, divided by its sequences".into()),
         has_scaling.then(|| "of linear scaling: 100 % if twice the sequences give twice the tokens per second".into()),
@@ -191,11 +194,15 @@ fn why_no_verdict(report: &Report) -> &'static str {
 
 /// The engines whose results may not be compared.
 fn left_out(report: &Report, labels: &Labels) -> Option<String> {
+    let without_ratio = |row| match untrusted(report, row) {
+        None if report.is_unverified(row) => Some("its output is unverified, so it has no ratio"),
+        why => why,
+    };
     let engines: BTreeMap<&str, &str> = report
         .rows
         .iter()
         .filter(|row| row.failure.is_none())
-        .filter_map(|row| Some((row.engine.label.as_str(), untrusted(report, row)?)))
+        .filter_map(|row| Some((row.engine.label.as_str(), without_ratio(row)?)))
         .collect();
     let engines = engines.into_iter().map(|(engine, why)| format!("{} ({why})", labels.short(engine)));
     let engines: Vec<String> = engines.collect();
@@ -220,7 +227,7 @@ mod tests {
     use crate::report::document::TableId;
     use crate::report::run_report::View;
     use crate::report::table::render;
-    use crate::report::tests::{assert_fits, decoding};
+    use crate::report::tests::{assert_fits, decoding, verified_report, words};
     use crate::report::viewed::ReportContent;
     use crate::shell::PROGRAM;
     use stats::Verdict;
@@ -232,7 +239,7 @@ mod tests {
         selection.threads = threads.to_vec();
         let name = "a-model-with-a-long-name-q4";
         selection.models.push(Model { name: name.into(), path: "/l".into(), ..Model::default() });
-        let mut report = Report::of(&measured(&selection, &[ORIGINAL, BEACON]));
+        let mut report = verified_report(&measured(&selection, &[ORIGINAL, BEACON]));
         for impact in &mut report.settings {
             let result = impact.pair.result.as_mut().unwrap();
             result.decision.verdict = Some(Verdict::Inconclusive);
@@ -243,6 +250,22 @@ mod tests {
         let (_, table) = text.split_once("what each setting of `decode` changes").unwrap();
         let (table, _) = table.split_once("not in this table").unwrap_or((table, ""));
         table.to_string()
+    }
+
+    #[test]
+    fn an_engine_without_verified_output_has_no_ratio_of_its_own_settings() {
+        let axes = AxisValues { depth: vec![0, 512], ..AxisValues::default() };
+        let selection = Selection { axes, ..decoding(&["patient-original", "beacon"]) };
+        let mut report = verified_report(&measured(&selection, &[ORIGINAL, BEACON]));
+        let shown = |report: &Report| {
+            let view = View { tables: vec![TableId::Settings], ..View::default() };
+            words(&render(&ReportContent { report, view, judgement: None, saved: None }, 100, PROGRAM))
+        };
+        assert!(shown(&report).contains("what each setting of `decode` changes"), "{}", shown(&report));
+        report.settings.iter_mut().for_each(|impact| impact.pair.is_verified = false);
+        let text = shown(&report);
+        let why = "no table of settings: no engine has verified output, and only such an engine has a ratio";
+        assert!(text.contains(why) && !text.contains("speed-up: against the case"), "{text}");
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub fn verified_report(record: &RunRecord) -> Report {
     let pairs = [against_reference, all_pairs, against_widest].into_iter().flatten();
     pairs.chain(of_presets).for_each(|pair| pair.is_verified = true);
     means.iter_mut().for_each(|mean| mean.is_verified = true);
+    report.settings.iter_mut().for_each(|impact| impact.pair.is_verified = true);
     report
 }
 
@@ -206,11 +207,11 @@ case     engine           version  load start TTFT  p50  p95  p99 prefill decode
 load     patient-original 0.1.0   2,290 2,320 28.0                                412    ref
          beacon           0.9.1    30.9  34.2 3.22                               61.0  67.8x
 ttft 16  patient-original 0.1.0               27.9                    574         412    ref
-         beacon           0.9.1               3.23                  4,950        61.0  8.68x
+         beacon           0.9.1               3.23                  4,950        61.0 8.68x*
 ttft 128 patient-original 0.1.0               73.4                  1,740         414    ref
          beacon           0.9.1               12.4                 10,300        63.0  5.91x
 ttft 512 patient-original 0.1.0                228                  2,250         420    ref
-         beacon           0.9.1               44.0                 11,600        69.0  5.22x
+         beacon           0.9.1               44.0                 11,600        69.0 5.22x*
 prefill  patient-original 0.1.0                436                  2,350         428    ref
          beacon           0.9.1               85.9                 11,900        77.0  5.09x
 decode   patient-original 0.1.0               34.4 21.5 22.4 24.2     929   46.4  412    ref
@@ -235,6 +236,7 @@ coal
   hint: orchestrate setup coal
 vs ref: speed-up over `patient-original`, by cold start (load), TTFT (ttft), prefill, decode; above
   1 is better
+* ratio of paired rounds; it differs from that of the two shown values
 explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&default_suite_record(), 100), expected);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::document::{Item, List};
 use super::labels::Labels;
-use super::ranking;
+use super::ranking::{Compared, NOT_A_QUOTIENT};
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
@@ -30,7 +30,8 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
         Some(why) => (Some(why), Vec::new()),
         None => headline_verdicts(report, labels, pairs),
     };
-    let remarks = remarks(report, labels).into_iter().map(Item::Plain);
+    let correction = pairs.then(|| correction_of_pairs(report)).flatten();
+    let remarks = correction.into_iter().chain(remarks(report, labels)).map(Item::Plain);
     let items: Vec<Item> = lines.into_iter().map(Item::Listed).chain(remarks).collect();
     (heading.is_some() || !items.is_empty()).then_some(List { heading, items, ..List::default() })
 }
@@ -112,6 +113,23 @@ pub fn unbroken(text: &str) -> String {
 
 pub fn with_plain_spaces(text: &str) -> String {
     text.replace(NO_BREAK_SPACE, " ")
+}
+
+/// The number of comparisons for which the verdicts on all pairs are corrected, where it is not that of the usual verdicts.
+fn correction_of_pairs(report: &Report) -> Option<String> {
+    // The correction counts the comparisons that have a p value.
+    let corrected = |pairs: &[PairVerdict]| {
+        let has_p = |pair: &&PairVerdict| pair.comparison().is_some_and(|it| it.decision.p.is_some());
+        pairs.iter().filter(|pair| pair.is_headline).filter(has_p).count()
+    };
+    let [all, usual] =
+        [&report.verdicts.all_pairs, &report.verdicts.against_reference].map(|it| corrected(it));
+    (all > usual).then(|| {
+        format!(
+            "with --pairs, verdicts are corrected for {all} comparisons, without it for {usual}: a small difference may be \
+             inconclusive only here"
+        )
+    })
 }
 
 /// The verdicts on each workload's headline, engine by engine.
@@ -254,11 +272,13 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     let pair = report.verdicts.headline_for_view(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
     let Some(ratio) = pair.ratio() else { return "n/a".into() };
+    let is_quotient = Compared::as_stored(pair).is_quotient_of_reference(&report.rows, row);
+    let quotient_mark = if is_quotient { "" } else { NOT_A_QUOTIENT };
     let ratio = Phrase::in_cell(ratio, pair.bounds(), pair.metric.kind()).change;
     match pair.certainty() {
-        Some(Certainty::Differs) => format!("{ratio}{mark}"),
+        Some(Certainty::Differs) => format!("{ratio}{quotient_mark}{mark}"),
         Some(Certainty::Same) => format!("same{mark}"),
-        _ => format!("{ratio}?{mark}"),
+        _ => format!("{ratio}?{quotient_mark}{mark}"),
     }
 }
 
@@ -288,15 +308,16 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let certainties: Vec<Certainty> = shown().filter_map(|(_, pair)| pair.certainty()).collect();
     let shown_ratios = || {
         let with_ratio = shown().filter(|(_, pair)| pair.certainty() != Some(Certainty::Same));
-        with_ratio.filter_map(|(row, pair)| Some((row, pair.ratio()?)))
+        with_ratio.filter(|(_, pair)| pair.ratio().is_some())
     };
     let mut means = report.verdicts.means.iter();
     let inconclusive_mean = means.any(|mean| mean.is_verified && !mean.is_conclusive);
     let of_mean = if inconclusive_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
     let marks = [
         (
-            shown_ratios().any(|(row, ratio)| !ranking::is_quotient(report.rows.iter(), row, ratio)),
-            "ratios come from paired rounds, so some differ from the ratio of the two shown values".into(),
+            shown_ratios()
+                .any(|(row, pair)| !Compared::as_stored(pair).is_quotient_of_reference(&report.rows, row)),
+            format!("{NOT_A_QUOTIENT} ratio of paired rounds; it differs from that of the two shown values"),
         ),
         (certainties.contains(&Certainty::Same), "same: the 95 % interval is within 2 % of 1".into()),
         (

@@ -52,8 +52,8 @@ pub struct PairVerdict {
     pub engine: String,
     pub against: String,
     pub is_headline: bool,
-    /// Whether the outputs of both sides are verified. Views for people hide other ratios between two engines, because an engine
-    /// that runs no model would be the fastest. JSON and CSV have all ratios, with the status of each output.
+    /// Whether the outputs of both sides are verified. Views for people hide other ratios: an engine that runs no model would be the
+    /// fastest, and a setting with which an engine skips work the best. JSON and CSV have all ratios, with the status of each output.
     pub is_verified: bool,
     pub result: Result<Comparison, String>,
     pub sentence: String,
@@ -174,20 +174,22 @@ impl PairVerdict {
         }
     }
 
-    /// A case against another case of the same engine. `cases`: the labels of both.
+    /// A case against another case of the same configuration. `cases`: the labels of both.
     pub fn of_cases(
-        plan: &Plan,
+        data: &RunData,
         metric: &'static Metric,
-        engine: String,
+        configuration: usize,
         cases: [String; 2],
         result: Result<Comparison, NoRatio>,
     ) -> Self {
         let [case, against] = cases;
+        let engine = line(&data.plan.configurations[configuration].label);
         let subject = format!("`{engine}`");
-        let sentence = line(&compare::sentence::of_cases(plan, metric, subject, [&case, &against], &result));
+        let sentence = compare::sentence::of_cases(data.plan, metric, subject, [&case, &against], &result);
+        let sentence = line(&sentence);
         let result = result.map_err(|refusal| refusal.to_string());
-        // Both sides are one engine, so an unverified output is no advantage over another engine.
-        Self { sentence, case, metric, engine, against, is_headline: true, is_verified: true, result }
+        let is_verified = data.agreements[configuration].status != Status::Unverified;
+        Self { sentence, case, metric, engine, against, is_headline: true, is_verified, result }
     }
 
     /// The comparison, where it was not refused.

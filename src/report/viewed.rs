@@ -78,9 +78,15 @@ impl Content for ReportContent<'_> {
         if view.has(TableId::Settings) {
             let sections = settings_table::sections(report, layouts(TableId::Settings));
             let why = || {
-                vec![Section::NoTable(
-                    "no table of settings: no engine has two results that can be compared and differ in one setting",
-                )]
+                let is_unverified = report.settings.iter().any(|it| !it.pair.is_verified);
+                vec![Section::NoTable(match is_unverified {
+                    true => {
+                        "no table of settings: no engine has verified output, and only such an engine has a ratio"
+                    }
+                    false => {
+                        "no table of settings: no engine has two results that can be compared and differ in one setting"
+                    }
+                })]
             };
             parts.extend(if sections.is_empty() { why() } else { sections });
         }

@@ -41,7 +41,8 @@ pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{NoiseFloor, VerdictThresholds};
 pub use obstacle::Obstacle;
 pub use phrase::{
-    NO_DIFFERENCE, Phrase, bounds_in_cell, not_beyond_noise, quality, range_in_words, size, with_other,
+    NO_DIFFERENCE, Phrase, bounds_in_cell, not_beyond_noise, quality, range_in_words,
+    ratios_with_same_digits, size, with_other,
 };
 pub use random::Random;
 pub use ratio::{Blocks, NoRatio, Ratios, Rounds};

@@ -2,7 +2,8 @@
 //!
 //! The number is the factor between the two sides, and never below 1. A factor below 1.1 is written in per cent: `4 % slower`
 //! is a factor of 1.04. So a shown value, multiplied or divided by the factor, gives the other value, for rates and for times
-//! alike. The direction is a word, never a sign.
+//! alike. The direction is a word, never a sign. A bound of a multiple follows the same rule: `[4.8 % faster, 2.3x as fast]`,
+//! because `1.0x` would hide that the interval excludes 1.
 //!
 //! An estimate has at most three significant digits, and a multiple at least two. The last decimal place of an estimate is
 //! that of the first digit of the interval's half width, or of the second digit if the first is 1. A difference
@@ -143,13 +144,11 @@ impl Phrase {
     fn worded([estimate, low, high]: [f64; 3], kind: MetricKind, words: Words) -> Self {
         let [low, high] = of_metric(low, high, kind);
         let estimate = without_rounding_error(kind.sign() * estimate);
-        let is_one_sided = low >= 0.0 || high <= 0.0;
-        let scale = Scale::of(estimate, if is_one_sided { low.abs().max(high.abs()) } else { 0.0 });
+        let is_one_sided = is_one_sided(low, high);
+        let (scale, places) = precision(estimate, low, high);
         let [least, most] = scale.numbers(low, high);
-        let number = scale.number(estimate);
-        let places = scale.decimals(number, half_width_in(scale, low, high));
-        let change = scale.write(number, places);
-        let bounds = if is_one_sided {
+        let change = scale.write(scale.number(estimate), places);
+        let bounds = if is_one_sided && scale.can_write(least) {
             format!("[{}, {}]", scale.write(least, places), scale.write(most, places))
         } else {
             let [low, high] = bounds_in_words(low, high, words);
@@ -162,6 +161,33 @@ impl Phrase {
         }
         Self { change: format!("{change}{}", scale.words(estimate, words)), bounds, caution: "" }
     }
+}
+
+/// The ratios that `Phrase::in_cell` writes with the same digits as this one: the lowest and the highest.
+pub fn ratios_with_same_digits(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> [f64; 2] {
+    let (low, high) = bounds.unwrap_or((ratio, ratio));
+    let [low, high] = of_metric(low.ln(), high.ln(), kind);
+    let estimate = without_rounding_error(kind.sign() * ratio.ln());
+    let (scale, places) = precision(estimate, low, high);
+    let step = 10f64.powi(-places);
+    let shown = (scale.number(estimate) / step).round() * step;
+    let factors = [shown - step / 2.0, shown + step / 2.0].map(|number| scale.factor(number));
+    // `no difference` is written as 1.00, which includes changes in both directions.
+    let [least, most] =
+        if shown == 0.0 { [1.0 / factors[1].max(1.005), factors[1].max(1.005)] } else { factors };
+    if ratio < 1.0 { [1.0 / most, 1.0 / least] } else { [least, most] }
+}
+
+/// Whether an interval of log ratios has no value on one side of zero.
+fn is_one_sided(low: f64, high: f64) -> bool {
+    low >= 0.0 || high <= 0.0
+}
+
+/// The scale of an estimate, and its decimal places.
+fn precision(estimate: f64, low: f64, high: f64) -> (Scale, i32) {
+    let farthest = if is_one_sided(low, high) { low.abs().max(high.abs()) } else { 0.0 };
+    let scale = Scale::of(estimate, farthest);
+    (scale, scale.decimals(scale.number(estimate), half_width_in(scale, low, high)))
 }
 
 /// The reason why an interval without 1 is inconclusive, in the same words everywhere. `None` if the interval includes 1, or if
@@ -235,6 +261,19 @@ impl Scale {
         }
     }
 
+    /// The factor that has this number.
+    fn factor(self, number: f64) -> f64 {
+        match self {
+            Self::Percent => 1.0 + number / 100.0,
+            Self::Multiple => number,
+        }
+    }
+
+    /// Whether a bound with this number is written on this scale: a multiple below `MIN_MULTIPLE` is not.
+    fn can_write(self, number: f64) -> bool {
+        self == Self::Percent || number >= MIN_MULTIPLE - 1e-12
+    }
+
     /// The numbers of two bounds, the smaller one first.
     fn numbers(self, low: f64, high: f64) -> [f64; 2] {
         let mut numbers = [low, high].map(|it| self.number(it));
@@ -294,13 +333,13 @@ pub fn range_in_words(low: f64, high: f64, kind: MetricKind) -> String {
     if low == 0.0 && high == 0.0 {
         return NO_DIFFERENCE.into();
     }
-    if low < 0.0 && high > 0.0 {
-        let [low, high] = bounds_in_words(low, high, words);
-        return format!("between {low} and {high}");
-    }
     let farthest = if high <= 0.0 { low } else { high };
     let scale = Scale::of(farthest, farthest);
     let [least, most] = scale.numbers(low, high);
+    if !is_one_sided(low, high) || !scale.can_write(least) {
+        let [low, high] = bounds_in_words(low, high, words);
+        return format!("between {low} and {high}");
+    }
     let places = scale.decimals(most, half_width_in(scale, low, high));
     let [least, most] = [least, most].map(|it| scale.write(it, places));
     let unit = if scale == Scale::Multiple { "x" } else { "" };
@@ -323,6 +362,9 @@ fn bounds_in_words(low: f64, high: f64, words: Words) -> [String; 2] {
 
 /// A change in words with this many digits: `1.7x slower`.
 fn in_words(change: f64, digits: i32, words: Words) -> String {
+    if change == 0.0 {
+        return "no difference".into();
+    }
     let scale = Scale::of(change, change);
     let number = scale.number(change);
     let places = digits - 1 - exponent_and_mantissa(number).0;

@@ -11,7 +11,8 @@ use crate::record::FailureKind;
 use crate::report::Report;
 use crate::report::grid::reference_of_each_row;
 use crate::report::limits;
-use crate::report::overview::{NOT_A_QUOTIENT, NOT_YET_CHECKED};
+use crate::report::overview::NOT_YET_CHECKED;
+use crate::report::ranking::NOT_A_QUOTIENT;
 use crate::report::rows::Row;
 use crate::report::verdicts::Certainty;
 

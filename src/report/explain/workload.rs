@@ -7,7 +7,7 @@ use crate::analysis::metric::{Better, MetricId, Unit, share};
 use crate::record::{FailureKind, WarmUp, WarmUpEnd};
 use crate::report::limits;
 use crate::report::notes;
-use crate::report::ranking::{Ranking, Unranked};
+use crate::report::ranking::{Ranking, Unranked, why_no_value};
 use crate::report::rows::{FailureSummary, Row};
 use crate::report::verdicts::PairVerdict;
 use crate::text::{plural, three_digits, with_commas};
@@ -185,7 +185,7 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     {
         part.say(format!("Against its baseline: {}.", baseline.sentence));
     }
-    let settings = context.report.settings.iter().map(|it| &it.pair);
+    let settings = context.report.settings.iter().map(|it| &it.pair).filter(|it| it.is_verified);
     for pair in settings.filter(|it| it.engine == *label && it.case == *case) {
         part.say(format!("Against the same engine with another setting: {}.", pair.sentence));
     }
@@ -285,11 +285,7 @@ fn rank(ranking: &Ranking, row: &Row) -> Option<String> {
 fn why_unranked(context: &Context, row: &Row, why: Unranked) -> String {
     match why {
         Unranked::Failed => "it failed".into(),
-        Unranked::NoValue => {
-            let is_decode = row.case.headline.is_some_and(|it| it.id == MetricId::DECODE_RATE);
-            let needs = if is_decode { ", which needs two new tokens" } else { "" };
-            format!("its answers have nothing from which this metric{needs} could be computed")
-        }
+        Unranked::NoValue => row.case.headline.map_or_else(|| "it has no metric".into(), why_no_value),
         Unranked::Wrong => "its output is wrong, so its speed is not compared".into(),
         Unranked::Unverified if context.report.no_checks.is_some() => "its output was not checked".into(),
         Unranked::Unverified => {

@@ -62,7 +62,8 @@ fn a_shared_verification_status_is_shown_once() {
     assert!(!text.contains("unverified"), "{text}");
     let text = rendered(&not_checked(), "table", 100);
     assert!(text.contains("output unverified\n"), "{text}");
-    let why = "note: `patient-original`, `beacon` are unverified: no verifier checked this model in f32";
+    let why =
+        "note: each of `patient-original`, `beacon` is unverified: no verifier checked this model in f32";
     assert!(text.contains(why), "{text}");
     // Without a verified engine there are no marks.
     assert!(!text.contains("x*"), "{text}");

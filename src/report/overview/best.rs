@@ -5,6 +5,7 @@ use super::configurations::{Configuration, MAX_LABEL_WIDTH, Overview};
 use crate::report::document::{Column, Keep, Line, Overflow, Table};
 use crate::report::ranking::{self, Compared, Ranking};
 use crate::report::rows::Row;
+use crate::report::run_report::Report;
 use crate::report::tone::Tone;
 use crate::text::shorten_start;
 use stats::Verdict;
@@ -55,16 +56,22 @@ fn shown_rankings<'a, 'b>(overview: &'b Overview<'a>) -> impl Iterator<Item = &'
     workloads.into_iter().flat_map(|label| overview.rankings.iter().filter(move |it| it.case == label))
 }
 
+/// The best row of a ranking, and the next best. Rows are ranked by medians, and a verdict is computed from paired rounds. If
+/// they contradict each other, the verdict counts.
+fn best_and_next<'a>(report: &Report, ranking: &Ranking<'a>) -> Option<(&'a Row, Option<&'a Row>)> {
+    let (best, next) = (ranking.best()?, ranking.next_best());
+    let is_slower = |second: &&Row| {
+        ranking::compared(report, best, second).and_then(|it| it.verdict()) == Some(Verdict::Slower)
+    };
+    Some(match next.filter(is_slower) {
+        Some(second) => (second, Some(best)),
+        None => (best, next),
+    })
+}
+
 fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     let report = overview.report;
-    let (mut best, mut next) = (ranking.best()?, ranking.next_best());
-    // Rows are ranked by medians, and a verdict is computed from paired rounds. If they contradict each other, the verdict
-    // counts.
-    if let Some(second) = next
-        && ranking::compared(report, best, second).and_then(|it| it.verdict()) == Some(Verdict::Slower)
-    {
-        (best, next) = (second, Some(best));
-    }
+    let (best, next) = best_and_next(report, ranking)?;
     let against_next = next.and_then(|next| Some((next, ranking::compared(report, best, next)?)));
     let against_reference = against_reference(overview, best);
     let has_verdict = |it: &Compared| it.verdict().is_some();
@@ -76,19 +83,16 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     let model = if several_models { format!(", {}", ranking.model) } else { String::new() };
     let value = best.summary(ranking.metric.id)?.estimate;
     let next_is_reference = next.is_some_and(Row::is_reference);
-    let is_quotient = |other: &Row, compared: &Compared| {
-        compared.ratio().is_none_or(|ratio| ranking::is_quotient_of(best, other, ratio))
-    };
     let next_cell = against_next.map(|(next, compared)| {
         let name = shorten_start(&next.engine.label, MAX_LABEL_WIDTH);
-        toned(&compared, &comparison(&compared, Some(&name), is_quotient(next, &compared)))
+        toned(&compared, &comparison(&compared, Some(&name), compared.is_quotient(best, next)))
     });
     let reference_cell = match against_reference {
         Some(_) if next_is_reference => String::new(),
         Some(compared) => {
             let mut rows = report.rows.iter();
             let reference = rows.find(|it| it.is_reference() && it.case.label == best.case.label);
-            let is_quotient = reference.is_none_or(|reference| is_quotient(reference, &compared));
+            let is_quotient = reference.is_none_or(|reference| compared.is_quotient(best, reference));
             toned(&compared, &comparison(&compared, None, is_quotient))
         }
         None if best.is_reference() => IS_REFERENCE.into(),
@@ -133,7 +137,8 @@ fn toned(compared: &Compared, text: &str) -> String {
 }
 
 /// Compares, in the primary workload, each ranked configuration with the first one of the same engine, which has for example
-/// other threads, another dtype or another preset. A comparison with the reference is left out, because the table has it.
+/// other threads, another dtype or another preset. A comparison that one of the tables has is left out: with the reference, and
+/// of the best row with the next best.
 pub fn variants(overview: &Overview) -> Vec<String> {
     let (report, Some(primary)) = (overview.report, overview.primary) else { return Vec::new() };
     let mut lines = Vec::new();
@@ -143,20 +148,30 @@ pub fn variants(overview: &Overview) -> Vec<String> {
         let unranked = overview.configurations.iter().find(of_row).and_then(|it| it.unranked);
         unranked.is_none()
     };
+    let of_primary = shown_rankings(overview).filter(|it| it.case == primary);
+    let in_best: Vec<[&str; 2]> = of_primary
+        .filter_map(|ranking| {
+            let (best, next) = best_and_next(report, ranking)?;
+            Some([best.engine.label.as_str(), next?.engine.label.as_str()])
+        })
+        .collect();
+    let is_in_best = |row: &Row, other: &Row| {
+        let labels = [row.engine.label.as_str(), other.engine.label.as_str()];
+        in_best.iter().any(|it| labels.iter().all(|label| it.contains(label)))
+    };
     for (index, row) in in_plan_order.iter().enumerate() {
         let alike = |other: &&&Row| {
             (&other.engine.engine, &other.engine.model) == (&row.engine.engine, &row.engine.model)
         };
         let Some(first) = in_plan_order[..index].iter().find(alike) else { continue };
-        let is_in_table = row.reference.as_ref() == Some(&first.engine.label);
+        let is_in_table = row.reference.as_ref() == Some(&first.engine.label) || is_in_best(row, first);
         if is_in_table || !is_shown(row) || !is_shown(first) {
             continue;
         }
         let Some(compared) = ranking::compared(report, row, first).filter(|it| it.verdict().is_some()) else {
             continue;
         };
-        let is_quotient = compared.ratio().is_none_or(|ratio| ranking::is_quotient_of(row, first, ratio));
-        let text = toned(&compared, &comparison(&compared, None, is_quotient));
+        let text = toned(&compared, &comparison(&compared, None, compared.is_quotient(row, first)));
         lines.push(format!("{primary}: `{}` against `{}`: {text}", row.engine.label, first.engine.label));
     }
     lines

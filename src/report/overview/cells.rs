@@ -3,7 +3,7 @@
 use stats::{Comparison, Phrase, Verdict, bounds_in_cell};
 
 use crate::analysis::metric::{Metric, Scale, Unit};
-use crate::report::ranking::Compared;
+use crate::report::ranking::{Compared, NOT_A_QUOTIENT};
 use crate::report::verdict_lines::unbroken;
 
 /// The scale of a metric, which is the same in every record.
@@ -21,8 +21,6 @@ pub fn number_with_unit(value: f64, metric: &Metric) -> String {
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
-/// Follows a ratio that differs from the ratio of the shown values.
-pub const NOT_A_QUOTIENT: &str = "*";
 /// Follows a ratio without a verdict.
 pub const NO_VERDICT: &str = "?";
 

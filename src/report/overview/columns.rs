@@ -1,13 +1,13 @@
 //! The table of the default report: one row for each configuration, with the columns always in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::{NO_VERDICT, NOT_A_QUOTIENT, scale};
+use super::cells::{NO_VERDICT, scale};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id, share};
 use crate::plan::scenario::{Kind, SCENARIOS};
 use crate::report::document::{Column, ColumnKind, Keep, Line, Table};
 use crate::report::grid::MIN_VALUES_FOR_P99;
-use crate::report::ranking::{Compared, Unranked, is_quotient};
+use crate::report::ranking::{Compared, NOT_A_QUOTIENT, Unranked};
 use crate::report::rows::Row;
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::CONTRADICTED;
@@ -326,7 +326,8 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
     };
     let compared = Compared::as_stored(pair);
     let text = Phrase::in_cell(value, compared.bounds(), pair.metric.kind()).change;
-    let quotient_mark = if is_quotient(report.rows.iter(), row, value) { "" } else { NOT_A_QUOTIENT };
+    let quotient_mark =
+        if compared.is_quotient_of_reference(&report.rows, row) { "" } else { NOT_A_QUOTIENT };
     let mark = format!("{quotient_mark}{}", contradicted_mark(row));
     match compared.verdict() {
         Some(Verdict::Faster) => Tone::Good.of(&format!("{text}{mark}")),

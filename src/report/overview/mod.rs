@@ -8,7 +8,7 @@ mod columns;
 mod configurations;
 mod remarks;
 
-pub use cells::{NO_VERDICT, NOT_A_QUOTIENT, comparison};
+pub use cells::{NO_VERDICT, comparison};
 pub use columns::{BY_ENGINE, NOT_YET_CHECKED};
 
 use std::collections::BTreeSet;

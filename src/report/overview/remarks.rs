@@ -2,7 +2,7 @@
 //! report has every warning and note; `orchestrate explain` has the reasons.
 
 use super::best;
-use super::cells::{NO_VERDICT, NOT_A_QUOTIENT};
+use super::cells::NO_VERDICT;
 use super::columns::{NOT_YET_CHECKED, limit_share};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{Against, NO_VERIFIER_HINT, NoChecks, UNVERIFIABLE_HINT};
@@ -13,7 +13,7 @@ use crate::report::document::Table;
 use crate::report::grid::MIN_VALUES_FOR_P99;
 use crate::report::grid::{reference_of_each_row, rounds_for_p99, why_no_ratios};
 use crate::report::limits;
-use crate::report::ranking::Unranked;
+use crate::report::ranking::{NOT_A_QUOTIENT, Unranked, why_no_values};
 use crate::report::rows::{FailureSummary, Row, group_by_key};
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::{self, CONTRADICTED, why_no_verdicts};
@@ -209,6 +209,9 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     }
     if has_mark(NO_VERDICT) {
         notes.push(format!("{NO_VERDICT} no verdict: the difference may be noise"));
+    }
+    if cells.iter().any(|cell| cell == "n/a") {
+        notes.extend(why_no_values(&report.rows));
     }
     if cells.iter().any(|cell| cell.starts_with("inconclusive")) {
         notes.push("inconclusive: noise is too large for a decision".into());

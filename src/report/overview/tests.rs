@@ -5,6 +5,7 @@ use crate::record::RunRecord;
 use crate::record::specimen::{
     BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure, measured, selection,
 };
+use crate::report::ranking::Compared;
 use crate::report::tests::{assert_fits, decoding, words};
 use crate::report::{FORMATS, ReportContent, Screen, View, shown};
 
@@ -237,6 +238,41 @@ fn numbers_of_threads_of_one_engine_are_compared() {
     assert!(line_of(&text, "patient-original 1 thread").ends_with("ref"), "{text}");
 }
 
+/// Without a reference, the lines of variants compare them. The table of the best engines has the best and the next best.
+#[test]
+fn a_comparison_of_two_variants_stands_once() {
+    let mut selection = Selection { threads: vec![1, 2, 4], ..decoding(&["patient-original"]) };
+    selection.reference = "another".into();
+    let with_time = |name, token_ms| InventedEngine { name, token_ms, ..ORIGINAL };
+    let engines = [
+        with_time("patient-original 2 threads", 11.0),
+        with_time("patient-original 4 threads", 6.0),
+        ORIGINAL,
+    ];
+    let record = with_deviations(selection, &engines, &[0.0; 3]);
+    let text = words(&at(&record, 160));
+    // 4 threads against 2 are in the table of the best, 2 and 4 threads against 1 in the lines below.
+    assert_eq!(text.matches("1.83x").count(), 1, "{text}");
+    assert_eq!(text.matches("against `patient-original 1 thread`").count(), 2, "{text}");
+    let two =
+        Selection { threads: vec![1, 2], reference: "another".into(), ..decoding(&["patient-original"]) };
+    let text = words(&at(&with_deviations(two, &engines, &[0.0; 2]), 160));
+    assert_eq!(text.matches("1.97x").count(), 1, "{text}");
+}
+
+#[test]
+fn a_value_that_is_not_available_has_its_reason_in_one_line() {
+    let axes = crate::plan::axes::AxisValues { new_tokens: vec![1], ..Default::default() };
+    let selection = Selection { axes, ..decoding(&["patient-original", "beacon"]) };
+    let record = with_deviations(selection, &[ORIGINAL, BEACON], &[0.0, 0.0]);
+    let why = "n/a: decode needs a second token that arrives after the first";
+    let text = at(&record, 100);
+    assert_eq!(text.matches(why).count(), 1, "{text}");
+    let full = default_report(&record, "table", 100, View { full: true, ..View::default() });
+    assert_eq!(full.matches(why).count(), 1, "{full}");
+    assert!(!at(&seven_engines(), 100).contains("n/a: "), "every value is available");
+}
+
 #[test]
 fn a_ratio_that_is_no_quotient_of_the_shown_values_is_marked() {
     let mut report = Report::of(&seven_engines());
@@ -253,6 +289,24 @@ fn a_ratio_that_is_no_quotient_of_the_shown_values_is_marked() {
         text.contains("* ratio of paired rounds; it differs from that of the two shown values"),
         "{text}"
     );
+}
+
+/// Shown values have three digits, so a quotient of them may differ a little from the ratio without a reason but rounding.
+#[test]
+fn only_a_ratio_that_rounding_cannot_explain_is_marked() {
+    let report = Report::of(&seven_engines());
+    let rows = &report.rows;
+    let row =
+        |label: &str| rows.iter().find(|it| it.engine.label == label && it.case.label == "decode").unwrap();
+    let pair = report.verdicts.headline(row("beacon")).unwrap();
+    let is_quotient = |factor: f64| {
+        let mut beacon = row("beacon").clone();
+        let mut decode = beacon.summaries.iter_mut().filter(|it| it.metric.name() == "decode_rate");
+        decode.next().unwrap().summary.estimate *= factor;
+        Compared::as_stored(pair).is_quotient(&beacon, row("patient-original"))
+    };
+    // The ratio is 11.0 or 11.2, with three digits: half a digit of it and of each value is less than 1.5 per cent.
+    assert_eq!([0.985, 1.0, 1.015].map(is_quotient), [false, true, false]);
 }
 
 #[test]

@@ -97,6 +97,10 @@ fn every_pair_names_both_engines() {
     let text = rendered_with(&record, "table", Some(120), View { pairs: true, ..View::default() });
     assert!(text.contains("- `beacon` decodes 11.0x as fast as `equal` ["), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("- `")).count(), 6, "{text}");
+    let correction = "with --pairs, verdicts are corrected for 6 comparisons, without it for 3";
+    assert!(text.contains(correction), "{text}");
+    let usual = rendered_with(&record, "table", Some(120), View::default());
+    assert!(!usual.contains("corrected for"), "{usual}");
 }
 
 #[test]

@@ -199,9 +199,37 @@ fn bounds_on_both_sides_of_zero_are_worded_without_signs() {
     let bounds = "[25,000x slower, over 1,000,000x as fast]";
     assert_eq!(change(0.999, 0.00004, 4e9), format!("no difference seen {bounds}"));
     // If the bounds are on one side of zero, a bound above `MIN_MULTIPLE_OF_BOUND` turns the change into a multiple.
-    assert_eq!(change(1.08, 1.01, 2.3), "1.1x as fast [1.0, 2.3]");
+    assert_eq!(change(1.08, 1.01, 2.3), "1.1x as fast [1.0 % faster, 2.3x as fast]");
     let words = phrase_without_verdict(&[0.1, -0.9, 0.9], MetricKind::Amount);
     assert_eq!(words.to_string(), "no difference seen [9.7x less, 9.1x as much] (tentative)");
+}
+
+#[test]
+fn a_bound_of_a_multiple_below_1_1_is_written_in_per_cent() {
+    assert_eq!(phrase(1.048, 1.4, MetricKind::Speed), "1.21x as fast [4.8 % faster, 1.4x as fast]");
+    assert_eq!(phrase(1.0 / 1.4, 1.0 / 1.048, MetricKind::Speed), "1.21x slower [1.4x slower, 4.8 % slower]");
+    let in_cell = |low, high| Phrase::in_cell(1.2, Some((low, high)), MetricKind::Speed).bounds;
+    assert_eq!(in_cell(1.048, 1.4), "[4.8 % faster, 1.4x]");
+    assert_eq!(in_cell(1.1, 1.3), "[1.10, 1.30]");
+    let range = |low: f64, high: f64| range_in_words(low.ln(), high.ln(), MetricKind::Speed);
+    assert_eq!(range(1.02, 1.3), "between 2.0 % faster and 1.3x as fast");
+    assert_eq!(range(1.0, 1.3), "between no difference and 1.3x as fast");
+    assert_eq!(range(1.0 / 1.3, 1.0), "between 1.3x slower and no difference");
+    assert_eq!(range(1.1, 1.3), "between 1.10x and 1.30x as fast");
+}
+
+#[test]
+fn the_ratios_with_the_same_digits_include_the_ratio_and_end_at_half_a_digit() {
+    let same = |ratio, bounds| ratios_with_same_digits(ratio, bounds, MetricKind::Speed);
+    let is_close = |found: [f64; 2], expected: [f64; 2]| {
+        found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-9)
+    };
+    // `2.1x`, `2.08x`, `1.66x slower`, `4.2 % slower`, `1.00x`.
+    assert!(is_close(same(2.08, Some((1.9, 2.4))), [2.05, 2.15]));
+    assert!(is_close(same(2.08, None), [2.075, 2.085]));
+    assert!(is_close(same(0.604, None), [1.0 / 1.665, 1.0 / 1.655]));
+    assert!(is_close(same(0.96, None), [1.0 / 1.0425, 1.0 / 1.0415]));
+    assert!(is_close(same(1.0, None), [1.0 / 1.005, 1.005]));
 }
 
 #[test]
