@@ -25,13 +25,13 @@ pub struct Values<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
     /// For each case of the plan, its launches in the order of their numbers.
-    cases: Vec<Vec<Requests<'a>>>,
+    cases: Vec<Vec<LaunchRequests<'a>>>,
     context: RecordContext<'a>,
 }
 
 /// The measured requests of a case in one launch. There is at least one.
 #[derive(Debug, Clone)]
-pub struct Requests<'a> {
+pub struct LaunchRequests<'a> {
     pub launch: &'a Launch,
     /// The first request of the launch, of any case and kind.
     pub first_of_launch: &'a Sample,
@@ -65,10 +65,10 @@ impl<'a> Values<'a> {
             firsts.entry(sample.launch).or_insert(sample);
             firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
         }
-        let mut cases = vec![BTreeMap::<u32, Requests>::new(); plan.cases.len()];
+        let mut cases = vec![BTreeMap::<u32, LaunchRequests>::new(); plan.cases.len()];
         for sample in record.measured() {
             let Some(&launch) = launches.get(&sample.launch) else { continue };
-            let requests = cases[sample.case].entry(sample.launch).or_insert_with(|| Requests {
+            let requests = cases[sample.case].entry(sample.launch).or_insert_with(|| LaunchRequests {
                 launch,
                 first_of_launch: firsts[&sample.launch],
                 first: firsts_of_cases[&(sample.launch, sample.case)],
@@ -82,7 +82,7 @@ impl<'a> Values<'a> {
     }
 
     /// The launches in which a case was measured.
-    pub fn launches(&self, case: usize) -> &[Requests<'a>] {
+    pub fn launches(&self, case: usize) -> &[LaunchRequests<'a>] {
         &self.cases[case]
     }
 
@@ -122,12 +122,12 @@ impl<'a> Values<'a> {
     /// Each measured request with the number of its round.
     fn observations_in<'s>(
         &'s self,
-        requests: &'s Requests<'a>,
+        requests: &'s LaunchRequests<'a>,
     ) -> impl Iterator<Item = (u32, Observation<'s>)> + use<'s, 'a> {
         requests.measured.iter().map(|sample| (sample.index, self.observation(requests, sample)))
     }
 
-    fn observation<'s>(&'s self, requests: &Requests<'a>, sample: &'a Sample) -> Observation<'s> {
+    fn observation<'s>(&'s self, requests: &LaunchRequests<'a>, sample: &'a Sample) -> Observation<'s> {
         let observation = Observation::of(&self.context, requests.launch, sample);
         let [workload, of_launch] =
             [sample.case, requests.first_of_launch.case].map(|case| &self.plan.cases[case].workload);
@@ -143,7 +143,7 @@ impl<'a> Values<'a> {
 
 /// The launches of a case in order, with each round of a block once. If a launch was replaced within a block, the first
 /// request of a round counts, in tables and in comparisons.
-fn each_round_once(mut launches: Vec<Requests>) -> Vec<Requests> {
+fn each_round_once(mut launches: Vec<LaunchRequests>) -> Vec<LaunchRequests> {
     let mut blocks = HashSet::new();
     if launches.iter().all(|it| blocks.insert(it.launch.block)) {
         return launches;

@@ -364,7 +364,7 @@ impl Value for Text {
 
 /// The one setting in which two shapes differ, with the value of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct SettingDifference {
     pub setting: &'static str,
     pub value: String,
     pub other: String,
@@ -417,13 +417,13 @@ impl Shape {
     }
 
     /// `None` if two shapes differ in no setting or in several, or in the text.
-    pub fn only_difference(&self, other: &Self) -> Option<Difference> {
+    pub fn only_difference(&self, other: &Self) -> Option<SettingDifference> {
         let pairs = self.values().into_iter().zip(other.values());
         let mut differing = pairs.zip(Self::default().values()).filter(|((own, other), _)| own.1 != other.1);
         let (((setting, value), (_, other_value)), (_, default)) = differing.next()?;
         let is_only = differing.next().is_none() && self.text == other.text;
         let other_is_default = other_value == default;
-        is_only.then_some(Difference { setting, value, other: other_value, other_is_default })
+        is_only.then_some(SettingDifference { setting, value, other: other_value, other_is_default })
     }
 
     /// The lengths of the prompts of a request, if the longest has `longest` tokens. Uneven prompts shrink from the longest to

@@ -22,7 +22,7 @@ pub enum Entry {
     Failure(Failure),
     Warning(Warning),
     HeldOut(HeldOut),
-    Scored(Scored),
+    Scored(HeldOutScores),
     Continued(Continued),
     ReferenceAnswers(ReferenceAnswers),
     ReferenceToken(ReferenceToken),
@@ -343,7 +343,7 @@ pub struct Overhead {
 
 /// The log-probabilities that one configuration gave to the ids of one held-out sequence.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Scored {
+pub struct HeldOutScores {
     pub configuration: usize,
     pub launch: u32,
     /// An index into `HeldOut::sequences`.
@@ -372,7 +372,7 @@ pub struct ReferenceAnswers {
     pub model: String,
     /// The name and version of the engine that answered.
     pub by: String,
-    /// The log-probabilities of each sequence in `HeldOut::sequences`, as in `Scored::logprobs`.
+    /// The log-probabilities of each sequence in `HeldOut::sequences`, as in `HeldOutScores::logprobs`.
     pub logprobs: Vec<Vec<Option<f64>>>,
     pub continued: Vec<u32>,
 }

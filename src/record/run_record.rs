@@ -7,8 +7,8 @@ use std::io::BufRead;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::entry::{
-    CheckedOutput, Closed, Continued, DtypeCosts, End, Entry, Header, Idle, Launch, Limits, NotChecked,
-    Overhead, Pass, ReferenceAnswers, ReferenceToken, RunEnd, Sample, Scored, WarmUp, Warning,
+    CheckedOutput, Closed, Continued, DtypeCosts, End, Entry, Header, HeldOutScores, Idle, Launch, Limits,
+    NotChecked, Overhead, Pass, ReferenceAnswers, ReferenceToken, RunEnd, Sample, WarmUp, Warning,
 };
 use super::failure::{Failure, FailureKind, Stage};
 use crate::plan::prompts::held_out::HeldOut;
@@ -32,7 +32,7 @@ pub struct RunRecord {
     pub failures: Vec<Failure>,
     pub warnings: Vec<Warning>,
     pub held_out: Vec<HeldOut>,
-    pub scored: Vec<Scored>,
+    pub scored: Vec<HeldOutScores>,
     pub continued: Vec<Continued>,
     pub reference_answers: Vec<ReferenceAnswers>,
     pub reference_tokens: Vec<ReferenceToken>,

@@ -188,7 +188,7 @@ fn an_invalid_index_is_an_error_with_its_line_and_field() {
     let sample = |launch, case| Entry::Sample(Box::new(Sample { launch, case, ..Sample::default() }));
     let failure = Failure { configuration: 1, ..Failure::default() };
     let warning = Warning { configuration: Some(1), message: "noisy".into() };
-    let scored = Scored { launch: 4, sequence: 0, ..Scored::default() };
+    let scored = HeldOutScores { launch: 4, sequence: 0, ..HeldOutScores::default() };
     let reference = ReferenceToken { launch: 4, verifier: 7, ..ReferenceToken::default() };
     let configuration_error = "`configuration` is 1, and there are 1 configurations in the plan";
     for (entry, expected) in [

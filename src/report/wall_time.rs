@@ -6,7 +6,7 @@ use protocol::Phase;
 use serde::{Serialize, Serializer};
 
 use crate::analysis::metric::Observation;
-use crate::analysis::values::Requests;
+use crate::analysis::values::LaunchRequests;
 use crate::plan::{Mode, Plan};
 use crate::record::Sample;
 
@@ -86,7 +86,7 @@ impl TimePart {
 
 impl WallTime {
     /// The account, or `None` where no launch has a measured request.
-    pub fn of(plan: &Plan, launches: &[Requests]) -> Option<Self> {
+    pub fn of(plan: &Plan, launches: &[LaunchRequests]) -> Option<Self> {
         let mut sums = Sums::default();
         for requests in launches {
             let launch_ns = sums.add_launch(requests);
@@ -130,8 +130,8 @@ struct Sums {
 impl Sums {
     /// Adds a launch, and returns the time from the start of the process until the engine was ready. An engine that knows only
     /// `generate` loads within its first request: the part of that request that the engine does not count belongs to the launch.
-    fn add_launch(&mut self, requests: &Requests) -> u64 {
-        let Requests { launch, first_of_launch: first, .. } = requests;
+    fn add_launch(&mut self, requests: &LaunchRequests) -> u64 {
+        let LaunchRequests { launch, first_of_launch: first, .. } = requests;
         let launch_ns = launch.loaded_ns.unwrap_or_else(|| {
             first.answered_ns.saturating_sub(first.iteration.end_ns.saturating_sub(first.iteration.start_ns))
         });
@@ -153,7 +153,7 @@ impl Sums {
         launch_ns
     }
 
-    fn add_request(&mut self, plan: &Plan, requests: &Requests, sample: &Sample, launch_ns: u64) {
+    fn add_request(&mut self, plan: &Plan, requests: &LaunchRequests, sample: &Sample, launch_ns: u64) {
         // A request that was sent before the engine was ready waited for the launch, and that time is counted already.
         let is_first = std::ptr::eq(sample, requests.first_of_launch);
         let waited = plan.mode == Mode::OneShot || (requests.launch.loaded_ns.is_none() && is_first);

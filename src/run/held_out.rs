@@ -13,7 +13,7 @@ use super::launches::end;
 use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
 use crate::plan::{Mode, Model, Role, Verification};
-use crate::record::{Continued, Entry, HeldOut, Scored};
+use crate::record::{Continued, Entry, HeldOut, HeldOutScores};
 use crate::run::blocking::off_thread;
 use crate::run::process::{Cause, EngineFailure, LaunchError, Stage, describe_exit};
 use crate::run::reference_answers;
@@ -162,8 +162,14 @@ impl OutputChecks<'_, '_> {
                     scoring.add(ids.len(), took);
                     let elapsed_ns = took.as_nanos() as u64;
                     let (peak_resident_bytes, _) = launched.read_memory(false).await?;
-                    let scored =
-                        Scored { configuration, launch, sequence, logprobs, elapsed_ns, peak_resident_bytes };
+                    let scored = HeldOutScores {
+                        configuration,
+                        launch,
+                        sequence,
+                        logprobs,
+                        elapsed_ns,
+                        peak_resident_bytes,
+                    };
                     self.journal.take(Entry::Scored(scored))?;
                 }
                 Err(cause) => {

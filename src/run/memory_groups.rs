@@ -134,7 +134,7 @@ impl MemoryGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Scored;
+    use crate::record::HeldOutScores;
 
     fn member(configuration: usize, bytes: u64) -> Member {
         Member { configuration, bytes, alone: false }
@@ -151,10 +151,10 @@ mod tests {
     fn before_the_first_block_the_memory_is_that_of_the_output_check() {
         let (plan, mut record) = (Plan::default(), RunRecord::default());
         assert_eq!(known_peak(&plan, &record, 1), None);
-        let scored = |configuration, bytes| Scored {
+        let scored = |configuration, bytes| HeldOutScores {
             configuration,
             peak_resident_bytes: Some(bytes),
-            ..Scored::default()
+            ..HeldOutScores::default()
         };
         record.scored = vec![scored(0, 900), scored(1, 70), scored(1, 80)];
         assert_eq!(known_peak(&plan, &record, 1), Some(80));

@@ -114,7 +114,7 @@ pub fn digest(held_out: &HeldOut) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Continued, Scored};
+    use crate::record::{Continued, HeldOutScores};
 
     fn held_out() -> HeldOut {
         let sequences = vec![vec![1, 2, 3], vec![4, 5]];
@@ -122,8 +122,11 @@ mod tests {
     }
 
     fn answered() -> RunRecord {
-        let scored =
-            |sequence: usize, logprobs: Vec<Option<f64>>| Scored { sequence, logprobs, ..Scored::default() };
+        let scored = |sequence: usize, logprobs: Vec<Option<f64>>| HeldOutScores {
+            sequence,
+            logprobs,
+            ..HeldOutScores::default()
+        };
         RunRecord {
             held_out: vec![held_out()],
             scored: vec![scored(1, vec![None]), scored(0, vec![Some(-0.123_456_789), Some(-2.0)])],

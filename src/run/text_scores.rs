@@ -35,7 +35,7 @@ pub(super) struct TextScoring<'r, 'a> {
 }
 
 /// The result of scoring a text.
-enum Scored {
+enum ScoringEnd {
     Complete,
     /// The budget has no time for all windows.
     Partly {
@@ -100,8 +100,8 @@ impl TextScoring<'_, '_> {
                 false => end(self.journal, launched, false).await?,
             }
             match outcome {
-                Ok(Scored::Complete) => schedule.end_case(case),
-                Ok(Scored::Partly { windows, of }) => self.record_no_time(schedule, case, windows, of)?,
+                Ok(ScoringEnd::Complete) => schedule.end_case(case),
+                Ok(ScoringEnd::Partly { windows, of }) => self.record_no_time(schedule, case, windows, of)?,
                 Err(failure) => self.record_failure(schedule, index, Some(case), failure)?,
             }
         }
@@ -139,7 +139,7 @@ impl TextScoring<'_, '_> {
         launched: &mut Launched,
         case: usize,
         ends: Option<Instant>,
-    ) -> Result<Scored, LaunchError> {
+    ) -> Result<ScoringEnd, LaunchError> {
         let (configuration, workload) =
             (&self.plan.configurations[self.plan.cases[case].configuration], &self.plan.cases[case].workload);
         let (label, name) = (configuration.label.clone(), workload.label.clone());
@@ -156,7 +156,7 @@ impl TextScoring<'_, '_> {
             let (scored, of) = (scores.windows.len(), ids.len());
             let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero() || time_of(&scores, of - scored) > left) {
-                return Ok(Scored::Partly { windows: scored, of });
+                return Ok(ScoringEnd::Partly { windows: scored, of });
             }
             let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
             let answer_deadline = launched.conversation.deadlines.answer;
@@ -165,7 +165,7 @@ impl TextScoring<'_, '_> {
                 Ok(answer) => answer,
                 Err(Cause::Timeout(_)) if left.is_some_and(|left| left < cap.min(answer_deadline)) => {
                     launched.is_unanswered = true;
-                    return Ok(Scored::Partly { windows: scored, of });
+                    return Ok(ScoringEnd::Partly { windows: scored, of });
                 }
                 Err(Cause::Timeout(_)) if cap <= answer_deadline => {
                     return Err(launched.failure(Stage::Sample(scored as u32), Cause::TooSlow(cap)));
@@ -190,7 +190,7 @@ impl TextScoring<'_, '_> {
             ..Sample::default()
         };
         self.requests.record_sample(self.journal, sample)?;
-        Ok(Scored::Complete)
+        Ok(ScoringEnd::Complete)
     }
 
     fn record_failure(

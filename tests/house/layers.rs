@@ -33,7 +33,7 @@ const CYCLES: &[(&[&str], &str)] = &[(
 const OUTSIDE_IMPLS: &[(&str, &str, &str)] = &[
     (
         "commands::check::requests",
-        "Subject",
+        "CheckedEngine",
         "checks send requests with these methods; the type's own module only manages the process",
     ),
     ("run::measured_tokens", "OutputChecks", "the output checks after the last block are a separate subject"),

@@ -29,12 +29,12 @@ pub struct Cost {
     pub rms: f64,
     pub stretch_rms: f64,
     /// The nats that this cost explains at a position. `None` if too few gaps were measured.
-    pub loss: Option<Loss>,
+    pub loss: Option<LossPerToken>,
 }
 
 /// The nats that the tokens of an engine lose: by how much the verifier finds them less likely than its own tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Loss {
+pub struct LossPerToken {
     /// The mean over all positions.
     pub mean: f64,
     /// The largest loss of one token.
@@ -71,7 +71,7 @@ impl Cost {
         let (rms, stretch_rms) = (sum(|it| it.rms), sum(|it| it.stretch_rms));
         let names: Vec<&str> = dtypes.iter().copied().rev().collect();
         let dtypes = names.join(" and ");
-        (!names.is_empty()).then(|| Self { dtypes, rms, stretch_rms, loss: Loss::of(costs, rms) })
+        (!names.is_empty()).then(|| Self { dtypes, rms, stretch_rms, loss: LossPerToken::of(costs, rms) })
     }
 
     /// The bounds of scores become a multiple of the cost: at most the bound of the precision, and at least that of f32.
@@ -86,7 +86,7 @@ impl Cost {
     }
 }
 
-impl Loss {
+impl LossPerToken {
     /// The loss that a cost explains. The rate of changed tokens and the gap of each grow with the error, so the loss grows with
     /// its square. The factor comes from all measured dtypes together, because a fine dtype changes few tokens.
     fn of(costs: &DtypeCosts, rms: f64) -> Option<Self> {
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_bound_of_lost_nats_is_above_the_expected_loss_and_grows_slower_than_the_positions() {
-        let loss = Loss::of(&costs(), 0.008).unwrap();
+        let loss = LossPerToken::of(&costs(), 0.008).unwrap();
         // 8 of 1,000 tokens lose 0.008 nats each.
         assert!(
             (loss.mean - 8.0 * 0.008 / 1000.0).abs() < 1e-7 && (loss.largest - 0.048).abs() < 1e-9,
@@ -252,13 +252,13 @@ mod tests {
         // Without changed tokens, the loss is unknown.
         let unchanged = costs().costs.into_iter().map(|it| DtypeCost { changed: 0, gaps: Vec::new(), ..it });
         let unchanged = DtypeCosts { costs: unchanged.collect(), ..DtypeCosts::default() };
-        assert_eq!(Loss::of(&unchanged, 0.008), None);
+        assert_eq!(LossPerToken::of(&unchanged, 0.008), None);
     }
 
     /// The simulated engines have the largest mean loss and the largest gaps that count as correct.
     #[test]
     fn the_bound_accuses_no_simulated_correct_engine() {
-        let loss = Loss::of(&costs(), 0.008).unwrap();
+        let loss = LossPerToken::of(&costs(), 0.008).unwrap();
         let mut random = stats::Random::seeded(1);
         let (gap, positions) = (GAP_MULTIPLE * loss.largest, 1000);
         let rate = LOSS_MULTIPLE * loss.mean / gap;

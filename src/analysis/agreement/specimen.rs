@@ -5,8 +5,8 @@ use protocol::IgnoreEos;
 use crate::plan::{Extent, Selection, Verification};
 use crate::record::specimen::{self, BEACON, InventedEngine, ORIGINAL};
 use crate::record::{
-    CheckedOutput, Continued, DifferingToken, DtypeCost, DtypeCosts, Entry, HeldOut, Launch,
-    ReferenceAnswers, ReferenceToken, RequestKind, RunRecord, Sample, Scored,
+    CheckedOutput, Continued, DifferingToken, DtypeCost, DtypeCosts, Entry, HeldOut, HeldOutScores, Launch,
+    ReferenceAnswers, ReferenceToken, RequestKind, RunRecord, Sample,
 };
 
 /// The indices of the configurations in these records.
@@ -123,7 +123,7 @@ pub fn set_dtypes(record: &mut RunRecord, configuration: usize, weights: &str, c
 pub fn set_scores(record: &mut RunRecord, configuration: usize, difference: impl Fn(usize) -> Option<f64>) {
     record.scored.retain(|it| it.configuration != configuration);
     let logprobs = (0..TOKENS).map(|position| Some(LOGPROB + difference(position)?)).collect();
-    record.take(Entry::Scored(Scored { configuration, logprobs, ..Scored::default() }));
+    record.take(Entry::Scored(HeldOutScores { configuration, logprobs, ..HeldOutScores::default() }));
 }
 
 pub fn set_continued(record: &mut RunRecord, configuration: usize, ids: Vec<u32>) {

@@ -1,7 +1,7 @@
 //! Checks the claim about prefix caches by a repeated prompt. All other prompts that the plan draws begin with different ids,
 //! so a prefix cache can speed up only the second request with the repeated prompt.
 
-use super::subject::{About, Contradiction, Subject, time};
+use super::configuration_data::{About, ConfigurationData, Contradiction, time};
 use crate::analysis::metric;
 use crate::plan::Prompt;
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
@@ -23,7 +23,7 @@ const MIN_RATIO_OVER_FEW: f64 = 4.0;
 /// The least time that the repeated prompt saves: several times the cost of a pause or of a cold core.
 const MIN_GAIN_NS: f64 = 2e6;
 
-pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
+pub fn contradictions(subject: &ConfigurationData, _: &[ConfigurationData]) -> Vec<Contradiction> {
     // Only an explicit denial of a cache is a false claim.
     let denied = subject.fact(|facts| facts.prefix_cache) == Some(false);
     let repeat = FasterRepeat::of(subject).filter(|_| denied).map(|it| {
@@ -34,13 +34,13 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
 
 /// A sentence on a cache about which the engine reports nothing. The measured prompts do not repeat, so a cache does not
 /// improve the results.
-pub fn remark(subject: &Subject) -> Option<String> {
+pub fn remark(subject: &ConfigurationData) -> Option<String> {
     let is_silent = subject.fact(|facts| facts.prefix_cache).is_none();
     FasterRepeat::of(subject).filter(|_| is_silent).map(|it| it.message)
 }
 
 /// A contradiction if the engine itself reports cached tokens for a prompt that it had not received earlier.
-fn reported_tokens(subject: &Subject) -> Option<Contradiction> {
+fn reported_tokens(subject: &ConfigurationData) -> Option<Contradiction> {
     let sequences = subject.measured().flat_map(|sample| sample.iteration.sequences.iter());
     let cached =
         sequences.filter_map(|sequence| Some((sequence.cached_prompt_tokens?, sequence.prompt_tokens)));
@@ -54,7 +54,7 @@ fn reported_tokens(subject: &Subject) -> Option<Contradiction> {
 }
 
 /// The claim about a prefix cache, in words.
-fn reported_cache(subject: &Subject) -> &'static str {
+fn reported_cache(subject: &ConfigurationData) -> &'static str {
     match subject.fact(|facts| facts.prefix_cache) {
         Some(true) => "a prefix cache",
         Some(false) => "no prefix cache",
@@ -69,7 +69,7 @@ struct FasterRepeat {
 }
 
 impl FasterRepeat {
-    fn of(subject: &Subject) -> Option<Self> {
+    fn of(subject: &ConfigurationData) -> Option<Self> {
         // The user's own prompts have no salt, and requests may repeat them, so no other prompt is surely new to a cache.
         let salted =
             subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
@@ -104,7 +104,7 @@ struct RepeatTimes {
 impl RepeatTimes {
     /// The median times over launches. `None` unless the median ratio and the ratios of more than half of the launches show a
     /// cache.
-    fn of<'a>(subject: &Subject<'a>, case: usize) -> Option<Self> {
+    fn of<'a>(subject: &ConfigurationData<'a>, case: usize) -> Option<Self> {
         let first_token = metric::by_id(metric::MetricId::FIRST_TOKEN);
         let first_ns = |sample: &'a Sample| median(&subject.values.of_request(sample, first_token));
         let times_by_launch: Vec<(f64, f64)> = subject

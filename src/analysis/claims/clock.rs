@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use protocol::Stamp;
 
-use super::subject::{About, Contradiction, Subject, time};
+use super::configuration_data::{About, ConfigurationData, Contradiction, time};
 use crate::plan::Mode;
 use crate::record::{RequestKind, Sample};
 use growth::Growth;
@@ -156,7 +156,7 @@ struct CaseSpan {
     bound_ns: f64,
 }
 
-pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
+pub fn contradictions(subject: &ConfigurationData, all: &[ConfigurationData]) -> Vec<Contradiction> {
     // In one-shot mode a request waits in the pipe while its process starts, so it is older than the engine's clock.
     let is_one_shot = subject.record.header.plan.mode == Mode::OneShot;
     let spans = if is_one_shot { &[] } else { SPANS.as_slice() };
@@ -178,7 +178,11 @@ pub fn is_repeated(contradiction: &str, warning: &str) -> bool {
 }
 
 /// The false claim for the case in which the span is the largest share of a request.
-fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Contradiction> {
+fn contradiction(
+    subject: &ConfigurationData,
+    all: &[ConfigurationData],
+    span: &Span,
+) -> Option<Contradiction> {
     let excessive = subject.cases().filter_map(|case| excessive_span(subject, all, span, case));
     let share = |observed: &CaseSpan| observed.span_ns / observed.elapsed_ns;
     let observed = excessive.max_by(|a, b| share(a).total_cmp(&share(b)))?;
@@ -188,7 +192,11 @@ fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Cont
 }
 
 /// The false claim for the case in which the span is longer than in other requests.
-fn growing(subject: &Subject, length: Length, message: fn(&str, &Growth) -> String) -> Option<Contradiction> {
+fn growing(
+    subject: &ConfigurationData,
+    length: Length,
+    message: fn(&str, &Growth) -> String,
+) -> Option<Contradiction> {
     let growth = growth::largest(subject, length)?;
     let reported = time(growth.elapsed_ns - growth.span_ns);
     let message = message(&subject.case_name(growth.case), &growth);
@@ -197,8 +205,8 @@ fn growing(subject: &Subject, length: Length, message: fn(&str, &Growth) -> Stri
 
 /// The false claim of an engine whose span is too long even in the request of each launch that has the shortest span.
 fn constant(
-    subject: &Subject,
-    all: &[Subject],
+    subject: &ConfigurationData,
+    all: &[ConfigurationData],
     length: Length,
     message: fn(&CaseSpan) -> String,
 ) -> Option<Contradiction> {
@@ -223,7 +231,7 @@ fn constant(
 }
 
 /// The shortest span of all requests. A busy machine delays only some of them. `None` if too few launches have enough requests.
-fn least_of_launches(subject: &Subject, length: Length) -> Option<f64> {
+fn least_of_launches(subject: &ConfigurationData, length: Length) -> Option<f64> {
     let mut by_launch: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     // A streamed request may be treated in another way than the measured ones.
     for sample in subject.samples.iter().filter(|it| it.late.is_none()) {
@@ -235,7 +243,12 @@ fn least_of_launches(subject: &Subject, length: Length) -> Option<f64> {
 }
 
 /// The span of a case, if it exceeds its bound.
-fn excessive_span(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<CaseSpan> {
+fn excessive_span(
+    subject: &ConfigurationData,
+    all: &[ConfigurationData],
+    span: &Span,
+    case: usize,
+) -> Option<CaseSpan> {
     let spans = Spans::of(subject, span, case).filter(|spans| spans.requests >= MIN_REQUESTS)?;
     let allowed = ALLOWED_NS.max(ALLOWED_SHARE * spans.elapsed_ns);
     let bound = spans.bound_of_each(subject, all, span, case);
@@ -258,7 +271,7 @@ struct Spans {
 }
 
 impl Spans {
-    fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
+    fn of(subject: &ConfigurationData, span: &Span, case: usize) -> Option<Self> {
         // Discarded requests do not count: they follow a pause and are shorter than the others, or other processes disturbed
         // them.
         let requests =
@@ -279,7 +292,13 @@ impl Spans {
     }
 
     /// The bound of the check of each request. `None` if some request does not exceed it, or if the check does not apply.
-    fn bound_of_each(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
+    fn bound_of_each(
+        &self,
+        subject: &ConfigurationData,
+        all: &[ConfigurationData],
+        span: &Span,
+        case: usize,
+    ) -> Option<f64> {
         if self.requests < MANY_REQUESTS || self.least_share <= MIN_SHARE_OF_EACH {
             return None;
         }
@@ -302,7 +321,7 @@ impl Spans {
 }
 
 /// The false claim of an engine whose stamps of a case lie too close together.
-fn stamped_together(subject: &Subject, case: usize) -> Option<Contradiction> {
+fn stamped_together(subject: &ConfigurationData, case: usize) -> Option<Contradiction> {
     let stamp = subject.launches.values().find_map(|launch| launch.hello.as_ref()).map(|hello| hello.stamp);
     let samples: Vec<&Sample> = subject.values.samples(case).collect();
     let passes = subject.record.passes.iter();

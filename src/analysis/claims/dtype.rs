@@ -1,7 +1,7 @@
 //! Compares the dtype that an engine reports with the memory of its processes and with its scores. Weights that are read for
 //! every token are resident, as a private copy or as pages of a file. Rounding to a narrow dtype shows in the scores.
 
-use super::subject::{About, Contradiction, Subject, bytes};
+use super::configuration_data::{About, ConfigurationData, Contradiction, bytes};
 use crate::analysis::agreement::{Against, two_digits};
 use crate::plan::dtype;
 use crate::record::Sample;
@@ -26,7 +26,7 @@ const MIN_RMS_OF_ROUNDING: f64 = 2e-4;
 /// The least number of scored tokens: over fewer, a difference may be chance.
 const MIN_TOKENS: usize = 64;
 
-pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
+pub fn contradictions(subject: &ConfigurationData, _: &[ConfigurationData]) -> Vec<Contradiction> {
     let weights = Weights::reported(subject).filter(|_| subject.all_work_is_observed());
     let by_memory = weights.into_iter().flat_map(|it| [too_small(subject, &it), too_large(subject, &it)]);
     by_memory.flatten().chain(unrounded_scores(subject).or_else(|| rounded_scores(subject))).collect()
@@ -42,7 +42,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn reported(subject: &Subject) -> Option<Self> {
+    fn reported(subject: &ConfigurationData) -> Option<Self> {
         let dtype = subject.fact(|facts| facts.weights_dtype.clone());
         let bits = dtype.as_deref().and_then(dtype::bits);
         let parameters = subject.configuration.model.sizes.map(|sizes| sizes.parameters as f64);
@@ -63,7 +63,7 @@ impl Weights {
 }
 
 /// A contradiction if the processes hold too little memory for the weights.
-fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
+fn too_small(subject: &ConfigurationData, weights: &Weights) -> Option<Contradiction> {
     let sizes = subject.configuration.model.sizes.filter(|sizes| sizes.parameters > 0);
     // File pages of lookup tables and of unused experts may never be read.
     let read_share =
@@ -94,7 +94,7 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
 }
 
 /// A contradiction if the processes hold as much memory as f32 needs, although the engine reports a narrower dtype.
-fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
+fn too_large(subject: &ConfigurationData, weights: &Weights) -> Option<Contradiction> {
     let bits = weights.bits.filter(|bits| *bits < F32_BITS)?;
     let f32_bytes = weights.bytes * F32_BITS / bits;
     // The memory after each answer counts: weights are held between requests.
@@ -115,7 +115,7 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
 }
 
 /// The bytes of a cache of keys and values for the whole reported context, for each sequence of the largest batch.
-fn kv_cache_bytes(subject: &Subject) -> f64 {
+fn kv_cache_bytes(subject: &ConfigurationData) -> f64 {
     let numbers = subject.configuration.model.sizes.map_or(0, |sizes| sizes.kv_numbers_per_position);
     let positions = subject.fact(|facts| facts.context_tokens).unwrap_or(0);
     let bits = subject.fact(|facts| facts.kv_dtype.as_deref()).and_then(dtype::bits);
@@ -124,7 +124,7 @@ fn kv_cache_bytes(subject: &Subject) -> f64 {
 }
 
 /// A contradiction if the engine reports f32 arithmetic with the model's own numbers, but scores as a narrower dtype does.
-fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
+fn rounded_scores(subject: &ConfigurationData) -> Option<Contradiction> {
     let is_wide = |dtype: &str| dtype::bits(dtype).is_some_and(|bits| bits >= 32.0);
     let on_disk = subject.configuration.model.dtype.as_deref()?;
     // An engine may round activations to multiply them with quantization blocks, whatever dtype it reports.
@@ -145,7 +145,7 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
 }
 
 /// The difference of scores from another engine. The verifier's difference from itself proves nothing.
-fn rms(subject: &Subject) -> Option<f64> {
+fn rms(subject: &ConfigurationData) -> Option<f64> {
     let is_another =
         matches!(subject.agreement.against, Against::Engine { .. } | Against::ReferenceAnswers { .. });
     let scores = subject.agreement.scores.as_ref();
@@ -153,7 +153,7 @@ fn rms(subject: &Subject) -> Option<f64> {
 }
 
 /// A contradiction if the engine reports a narrower dtype than f32, but scores as f32 does.
-fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
+fn unrounded_scores(subject: &ConfigurationData) -> Option<Contradiction> {
     let on_disk = subject.configuration.model.dtype.as_deref();
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref());
     let compute = subject.fact(|facts| facts.compute_dtype.as_deref());

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 
 use protocol::IgnoreEos;
 
-use super::subject::{About, Contradiction, Subject};
+use super::configuration_data::{About, ConfigurationData, Contradiction};
 use crate::record::{RequestKind, RunRecord};
 
 /// The least number of positions where the engine lacks the verifier's EOS. At a single position, rounding may be the cause.
 const MIN_POSITIONS: usize = 2;
 
-pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
+pub fn contradictions(subject: &ConfigurationData, all: &[ConfigurationData]) -> Vec<Contradiction> {
     contradiction(subject, all).into_iter().collect()
 }
 
-fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
+fn contradiction(subject: &ConfigurationData, all: &[ConfigurationData]) -> Option<Contradiction> {
     let is_exact = |policy: IgnoreEos| policy == IgnoreEos::Exact;
     let hellos = subject.launches.values().filter_map(|launch| launch.hello.as_ref());
     if !hellos.map(|hello| hello.capabilities.ignore_eos).any(is_exact) {
@@ -56,7 +56,7 @@ type RequestKey = (String, u32);
 const HELD_OUT: &str = "the held-out prompt";
 
 /// The greedy outputs of requests that ignore EOS, by request.
-fn outputs(subject: &Subject) -> BTreeMap<RequestKey, Vec<u32>> {
+fn outputs(subject: &ConfigurationData) -> BTreeMap<RequestKey, Vec<u32>> {
     let measured = subject.samples.iter().filter_map(|sample| {
         let workload = &subject.case(sample.case).workload;
         let is_comparable =

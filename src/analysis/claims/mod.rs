@@ -6,11 +6,11 @@
 
 mod cache;
 mod clock;
+mod configuration_data;
 mod dtype;
 mod eos;
 mod prompt_tokens;
 mod rates;
-mod subject;
 mod threads;
 
 use crate::analysis::agreement::Agreement;
@@ -19,9 +19,9 @@ use crate::plan::Role;
 use crate::record::Warning;
 
 #[cfg(test)]
-pub use subject::About;
-pub use subject::Contradiction;
-use subject::{Subject, subjects};
+pub use configuration_data::About;
+pub use configuration_data::Contradiction;
+use configuration_data::{ConfigurationData, subjects};
 
 /// All claims of a record that do not hold, in the order of its configurations. `agreements` has one entry for each
 /// configuration.
@@ -36,14 +36,14 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
         eos::contradictions,
         clock::contradictions,
     ];
-    let all_checks = |subject: &Subject| -> Vec<Contradiction> {
+    let all_checks = |subject: &ConfigurationData| -> Vec<Contradiction> {
         checks.iter().flat_map(|check| check(subject, &subjects)).collect()
     };
     subjects.iter().filter(|it| is_row(it)).flat_map(all_checks).collect()
 }
 
 /// A twin repeats the claims of its original, and a verifier and the null engine have no row.
-fn is_row(subject: &Subject) -> bool {
+fn is_row(subject: &ConfigurationData) -> bool {
     !matches!(subject.configuration.role, Some(Role::Twin { .. } | Role::Verifier | Role::NullEngine))
 }
 
@@ -58,7 +58,7 @@ pub fn is_contradicted(contradictions: &[Contradiction], configuration: usize) -
 pub fn remarks(values: &Values, agreements: &[Agreement]) -> Vec<String> {
     let remarks = [threads::remark, cache::remark];
     let subjects = subjects(values, agreements);
-    let of = |subject: &Subject| -> Vec<String> {
+    let of = |subject: &ConfigurationData| -> Vec<String> {
         let remarks = remarks.iter().filter_map(|remark| remark(subject));
         remarks.map(|it| format!("{}: {it}", subject.configuration.label)).collect()
     };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::subject::{About, Contradiction, Subject, time};
+use super::configuration_data::{About, ConfigurationData, Contradiction, time};
 use crate::analysis::metric::{self, MetricId};
 use crate::plan::Prompt;
 use crate::record::Sample;
@@ -39,7 +39,7 @@ enum PromptKind {
     Pattern = 1,
 }
 
-pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
+pub fn contradictions(subject: &ConfigurationData, _: &[ConfigurationData]) -> Vec<Contradiction> {
     let cases: Vec<Fastest> = subject.cases().filter_map(|case| Fastest::of(subject, case)).collect();
     let shown = EVIDENCE.iter().flat_map(|evidence| {
         let showing: Vec<&Fastest> = cases.iter().filter(|it| it.shows(evidence)).collect();
@@ -60,7 +60,7 @@ struct Fastest {
 
 impl Fastest {
     /// `None` without a launch that had requests of both kinds.
-    fn of(subject: &Subject, case: usize) -> Option<Self> {
+    fn of(subject: &ConfigurationData, case: usize) -> Option<Self> {
         let Prompt::Tokens(tokens) = subject.case(case).workload.prompt else { return None };
         let first_token = metric::by_id(MetricId::FIRST_TOKEN);
         let mut fastest: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
@@ -97,7 +97,7 @@ impl Fastest {
         self.middle(faster, |(fast, slow)| slow / fast)
     }
 
-    fn contradiction(&self, subject: &Subject, faster: PromptKind) -> Contradiction {
+    fn contradiction(&self, subject: &ConfigurationData, faster: PromptKind) -> Contradiction {
         let (fast_kind, slow_kind) = match faster {
             PromptKind::Text => ("text", "a repeated pattern"),
             PromptKind::Pattern => ("a repeated pattern", "text"),

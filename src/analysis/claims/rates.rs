@@ -6,7 +6,7 @@
 //! it. To accuse a correct engine is worse than to miss a small exaggeration. So a rate above twice the best probe counts only if
 //! several probes agree and nothing else ran. A rate that no such change explains counts in any case (`MEASURED.md`).
 
-use super::subject::{About, Contradiction, Subject};
+use super::configuration_data::{About, ConfigurationData, Contradiction};
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::analysis::metric::share::{self, bandwidth_limit};
 use crate::analysis::metric::{self, CoresBusy, MetricId, Observation};
@@ -46,7 +46,7 @@ enum LimitKind {
     Operations,
 }
 
-pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
+pub fn contradictions(subject: &ConfigurationData, _: &[ConfigurationData]) -> Vec<Contradiction> {
     let limits = limits(subject.record);
     let rates = subject.cases().flat_map(|case| {
         let of_case = [bandwidth(subject, case, &limits), operations(subject, case)];
@@ -58,7 +58,7 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
 }
 
 /// The bandwidth that the decode of a case needs.
-fn bandwidth(subject: &Subject, case: usize, limits: &[Limit]) -> Option<Rate> {
+fn bandwidth(subject: &ConfigurationData, case: usize, limits: &[Limit]) -> Option<Rate> {
     let key = subject.values.observations(case).find_map(|observed| bandwidth_limit(&observed))?;
     let limit = limits.iter().find(|it| it.key == key)?;
     // The share as the table shows it.
@@ -76,7 +76,7 @@ fn bandwidth(subject: &Subject, case: usize, limits: &[Limit]) -> Option<Rate> {
 }
 
 /// The operations that the prefill or the decode of a case needs, whichever is the larger share.
-fn operations(subject: &Subject, case: usize) -> Option<Rate> {
+fn operations(subject: &ConfigurationData, case: usize) -> Option<Rate> {
     if subject.is_on_cpu() && subject.record.header.machine.architecture != ARCHITECTURE_WITH_PROBED_UNITS {
         return None;
     }
@@ -92,7 +92,7 @@ fn operations(subject: &Subject, case: usize) -> Option<Rate> {
 
 /// The number of cores that an engine used for each requested thread, at least 1. The limits are those of the requested threads.
 /// So this number raises the bound of an engine that uses more threads, unless it reports the requested number.
-fn cores_for_each_thread(subject: &Subject, case: usize) -> f64 {
+fn cores_for_each_thread(subject: &ConfigurationData, case: usize) -> f64 {
     let cpu = &subject.record.header.machine.cpu;
     let (Some(cores), true) = (cpu.allowed_cores.or(cpu.logical_cores), subject.is_on_cpu()) else {
         return 1.0;
@@ -121,7 +121,7 @@ fn is_busy(record: &RunRecord) -> bool {
     was_busy || waited > MAX_WAITING_THREADS * elapsed
 }
 
-fn contradiction(subject: &Subject, rate: &Rate) -> Option<Contradiction> {
+fn contradiction(subject: &ConfigurationData, rate: &Rate) -> Option<Contradiction> {
     if rate.share <= rate.max_share {
         return None;
     }

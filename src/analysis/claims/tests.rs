@@ -7,17 +7,17 @@ mod prompt_tokens;
 
 use protocol::{Capabilities, Facts, IgnoreEos};
 
+use super::configuration_data::About;
 use super::specimen::{
     BEACON_INDEX, change_facts, contradictions, decode_record, launches, measured_samples, record_of,
     record_of_blocks, samples, with_busy_cores,
 };
-use super::subject::About;
 use super::*;
 use crate::analysis::metric::CoresBusy;
 use crate::plan::{Sizes, Verification};
 use crate::record::{
-    Continued, HeldMemory, HeldOut, Late, Launch, RECORD_VERSION, ReferenceAnswers, RequestKind, RunRecord,
-    Sample, Scored,
+    Continued, HeldMemory, HeldOut, HeldOutScores, Late, Launch, RECORD_VERSION, ReferenceAnswers,
+    RequestKind, RunRecord, Sample,
 };
 use crate::text::three_digits;
 
@@ -197,7 +197,7 @@ fn scored(difference: f64, change: impl Fn(&mut Facts)) -> RunRecord {
         }
         for (configuration, offset) in [(0, 0.0), (BEACON_INDEX, difference)] {
             let logprobs = (0..100).map(|position| Some(-f64::from(position) / 20.0 + offset)).collect();
-            record.scored.push(Scored { configuration, logprobs, ..Scored::default() });
+            record.scored.push(HeldOutScores { configuration, logprobs, ..HeldOutScores::default() });
         }
     })
 }

@@ -1,6 +1,6 @@
 //! Compares the number of threads that an engine reports with the CPU time of its processes during requests.
 
-use super::subject::{About, Contradiction, Subject, time};
+use super::configuration_data::{About, ConfigurationData, Contradiction, time};
 use crate::analysis::metric::CoresBusy;
 use crate::text::three_digits;
 
@@ -20,14 +20,14 @@ const MAX_WAITING_THREADS: f64 = 0.1;
 /// A case with its busy cores.
 type CaseCores = (usize, CoresBusy);
 
-pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
+pub fn contradictions(subject: &ConfigurationData, _: &[ConfigurationData]) -> Vec<Contradiction> {
     // More threads than reported are an advantage over the other engines.
     BusyCores::of(subject).and_then(|busy| busy.more_than_reported(subject)).into_iter().collect()
 }
 
 /// One sentence on all cases with idle threads. Many correct engines are parallel in prefill and serial in decode, and idle
 /// threads are no advantage. But a reader who compares speeds per thread should know it.
-pub fn remark(subject: &Subject) -> Option<String> {
+pub fn remark(subject: &ConfigurationData) -> Option<String> {
     let busy = BusyCores::of(subject)?;
     if busy.more_than_reported(subject).is_some() { None } else { busy.fewer_than_reported(subject) }
 }
@@ -39,13 +39,13 @@ struct BusyCores {
 }
 
 impl BusyCores {
-    fn of(subject: &Subject) -> Option<Self> {
+    fn of(subject: &ConfigurationData) -> Option<Self> {
         let reported = subject.fact(|facts| facts.threads).filter(|_| subject.all_work_is_observed())?;
         let cases = subject.cases().filter_map(|case| Some((case, busy(subject, case)?))).collect();
         Some(Self { reported, cases })
     }
 
-    fn more_than_reported(&self, subject: &Subject) -> Option<Contradiction> {
+    fn more_than_reported(&self, subject: &ConfigurationData) -> Option<Contradiction> {
         let reported = self.reported;
         let is_more = |(_, busy): &&CaseCores| busy.cores > f64::from(reported) + MAX_EXTRA_CORES;
         let too_many = self.cases.iter().filter(is_more);
@@ -60,7 +60,7 @@ impl BusyCores {
         Some(subject.contradiction(About::Threads, threads(reported), format!("{cores} cores"), &message))
     }
 
-    fn fewer_than_reported(&self, subject: &Subject) -> Option<String> {
+    fn fewer_than_reported(&self, subject: &ConfigurationData) -> Option<String> {
         let reported = self.reported;
         let allowed = subject.record.header.machine.cpu.allowed_cores;
         let min_cores = MIN_BUSY_SHARE * f64::from(reported);
@@ -95,7 +95,7 @@ fn threads(reported: u32) -> String {
 }
 
 /// The busy cores of a case over all launches together; `None` if its requests are too short, each or in total.
-fn busy(subject: &Subject, case: usize) -> Option<CoresBusy> {
+fn busy(subject: &ConfigurationData, case: usize) -> Option<CoresBusy> {
     let busy = CoresBusy::of(subject.values.samples(case))?;
     let is_precise = busy.elapsed_ns >= MIN_TOTAL_NS && busy.elapsed_ns >= MIN_MEAN_NS * busy.requests as f64;
     is_precise.then_some(busy)

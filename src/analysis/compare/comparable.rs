@@ -85,7 +85,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
     if !matching.pairs.is_empty() {
         found.extend(unchanged.iter().filter_map(|workload| seed_difference(plans, workload)));
     }
-    let [of_base, of_new] = [base, new].map(Requests::of);
+    let [of_base, of_new] = [base, new].map(MeasuredRequests::of);
     for &pair in &matching.pairs {
         // The requests of a different workload differ too, so they are not reported again.
         found.extend(unchanged.iter().filter_map(|workload| of_base.difference(&of_new, pair, workload)));
@@ -196,14 +196,14 @@ fn labels(plan: &Plan) -> String {
 }
 
 /// The measured requests of a record, by configuration and workload, then by block and round.
-struct Requests<'a> {
+struct MeasuredRequests<'a> {
     seed: u64,
     by_case: HashMap<(usize, &'a str), ByRound<'a>>,
 }
 
 type ByRound<'a> = BTreeMap<(u32, u32), &'a Sample>;
 
-impl<'a> Requests<'a> {
+impl<'a> MeasuredRequests<'a> {
     fn of(values: &Values<'a>) -> Self {
         let cases = values.plan.cases.iter().enumerate().filter(|(case, _)| values.is_measured(*case));
         let by_case = cases.map(|(index, case)| {

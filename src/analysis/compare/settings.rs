@@ -5,7 +5,7 @@
 use super::within::{stopped_by, stored_floor};
 use crate::analysis::metric::{self, Metric, MetricId};
 use crate::analysis::values::Values;
-use crate::plan::axes::Difference;
+use crate::plan::axes::SettingDifference;
 use crate::plan::{Order, Plan, Prompt, Workload};
 use stats::{Comparison, Experiment, NoRatio, Series, StoppedBy};
 
@@ -14,7 +14,7 @@ use stats::{Comparison, Experiment, NoRatio, Series, StoppedBy};
 pub struct SettingEffect {
     pub case: usize,
     pub against: usize,
-    pub difference: Difference,
+    pub difference: SettingDifference,
     pub metric: &'static Metric,
     pub result: Result<Comparison, NoRatio>,
 }
@@ -30,7 +30,7 @@ pub fn setting_effects(values: &Values, is_sound: impl Fn(usize) -> bool) -> Vec
         })
         .collect();
     let pairs = cases.iter().flat_map(|&case| pairs_of(plan, &cases, case));
-    let pairs: Vec<(usize, usize, Difference)> = pairs.collect();
+    let pairs: Vec<(usize, usize, SettingDifference)> = pairs.collect();
     let series = pairs.iter().map(|(case, against, _)| series(values, *case, *against));
     let experiment = Experiment {
         interleaved: plan.order == Order::Interleaved,
@@ -47,8 +47,8 @@ pub fn setting_effects(values: &Values, is_sound: impl Fn(usize) -> bool) -> Vec
 }
 
 /// The case with which each setting of a case is compared.
-fn pairs_of(plan: &Plan, cases: &[usize], case: usize) -> Vec<(usize, usize, Difference)> {
-    let mut chosen: Vec<(usize, usize, Difference)> = Vec::new();
+fn pairs_of(plan: &Plan, cases: &[usize], case: usize) -> Vec<(usize, usize, SettingDifference)> {
+    let mut chosen: Vec<(usize, usize, SettingDifference)> = Vec::new();
     for &other in cases {
         let Some(difference) = only_difference(plan, case, other) else { continue };
         match chosen.iter_mut().find(|it| it.2.setting == difference.setting) {
@@ -66,7 +66,7 @@ fn pairs_of(plan: &Plan, cases: &[usize], case: usize) -> Vec<(usize, usize, Dif
 }
 
 /// The setting in which two cases of a configuration differ, if they are the same work in everything else.
-fn only_difference(plan: &Plan, case: usize, other: usize) -> Option<Difference> {
+fn only_difference(plan: &Plan, case: usize, other: usize) -> Option<SettingDifference> {
     let [a, b] = [case, other].map(|it| &plan.cases[it]);
     let work = |it: &Workload| {
         let own_tokens = match &it.prompt {

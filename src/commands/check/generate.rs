@@ -5,11 +5,11 @@ use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::MAX_INTEGER;
 use serde_json::{Value, json};
 
+use super::checked_engine::{Check, CheckedEngine};
 use super::options::unclaimed;
 use super::prompts::MAX_TESTED_BATCH;
 use super::requests::{ANSWERED_AS_VALID, outputs, with_fields};
 use super::result::{Finding, Outcome, absent, require, wrong};
-use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
     Check::new("plain-line", "a line without `type` is a `generate` request", answers_a_plain_line),
@@ -23,17 +23,17 @@ pub const CHECKS: &[Check] = &[
     Check::new("deterministic", "equal greedy requests give equal ids", is_deterministic),
 ];
 
-fn answers_a_plain_line(subject: &mut Subject) -> Outcome {
+fn answers_a_plain_line(subject: &mut CheckedEngine) -> Outcome {
     subject.handshake()?;
     subject.generate_verified(&subject.line_of_text("Hello", json!({ "max_new_tokens": 4 }))).map(drop)
 }
 
-fn has_the_defaults(subject: &mut Subject) -> Outcome {
+fn has_the_defaults(subject: &mut CheckedEngine) -> Outcome {
     let answer = subject.generate_verified(&subject.line(json!({})))?;
     require(answer.tokens.is_empty(), "streams tokens without a request to stream")
 }
 
-fn generates_the_length(subject: &mut Subject) -> Outcome {
+fn generates_the_length(subject: &mut CheckedEngine) -> Outcome {
     for tokens in [1, 3, 12] {
         subject.generate_verified(&subject.line(json!({ "max_new_tokens": tokens })))?;
     }
@@ -41,7 +41,7 @@ fn generates_the_length(subject: &mut Subject) -> Outcome {
 }
 
 /// `generate_verified` checks the order of the times, and that none is later than the answer.
-fn orders_its_times(subject: &mut Subject) -> Outcome {
+fn orders_its_times(subject: &mut CheckedEngine) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 8 }));
     let mut end_ns = 0;
     for _ in 0..3 {
@@ -51,7 +51,7 @@ fn orders_its_times(subject: &mut Subject) -> Outcome {
     require(end_ns != 0, "`end_ns` is 0")
 }
 
-fn iterates(subject: &mut Subject) -> Outcome {
+fn iterates(subject: &mut CheckedEngine) -> Outcome {
     subject.handshake()?;
     // A minimal engine, one without `hello`, is not asked for warm-up iterations.
     let warmup = if subject.is_minimal() { 0 } else { 2 };
@@ -68,7 +68,7 @@ fn iterates(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn repeats_ids(subject: &mut Subject) -> Outcome {
+fn repeats_ids(subject: &mut CheckedEngine) -> Outcome {
     for id in [json!(7), json!("a name"), json!(8), json!(MAX_INTEGER)] {
         let answered = subject.generate(&subject.line(json!({ "id": id, "max_new_tokens": 1 })));
         subject.absent_if_minimal(answered.map(drop))?;
@@ -76,14 +76,14 @@ fn repeats_ids(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn ignores_unknown_fields(subject: &mut Subject) -> Outcome {
+fn ignores_unknown_fields(subject: &mut CheckedEngine) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 1, "unknown_field": { "x": true } }));
     let answered = subject.generate_verified(&line).map(drop);
     subject.absent_if_minimal(answered)
 }
 
 /// Sends two lines at once. They have no ids: their numbers of iterations tell the answers apart.
-fn answers_in_order(subject: &mut Subject) -> Outcome {
+fn answers_in_order(subject: &mut CheckedEngine) -> Outcome {
     subject.ensure_loaded()?;
     let line = |iterations: u32| subject.line(json!({ "max_new_tokens": 2, "iterations": iterations }));
     let lines: [Value; 2] = [2, 1].map(line);
@@ -95,7 +95,7 @@ fn answers_in_order(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn is_deterministic(subject: &mut Subject) -> Outcome {
+fn is_deterministic(subject: &mut CheckedEngine) -> Outcome {
     subject.claims_determinism()?;
     let line = subject.line(json!({ "max_new_tokens": 12 }));
     let first = outputs(&subject.generate(&line)?);
@@ -136,30 +136,30 @@ pub const INVALID_LINES: &[Check] = &[
     invalid("unknown-type", refuses_an_unknown_type),
 ];
 
-const fn invalid(name: &'static str, run: fn(&mut Subject) -> Outcome) -> Check {
+const fn invalid(name: &'static str, run: fn(&mut CheckedEngine) -> Outcome) -> Check {
     Check::new(name, "the engine refuses the line and answers the next one", run)
 }
 
 /// A line that is no JSON object. An engine without `hello` may ignore it or end, but must not answer it with `generated`.
-fn refuses_broken_json(subject: &mut Subject, line: &[u8]) -> Outcome {
+fn refuses_broken_json(subject: &mut CheckedEngine, line: &[u8]) -> Outcome {
     match subject.expect_refusal(&[line, b"\n"].concat(), &[BadRequest]) {
         Err(Finding::Wrong(fault)) if fault == ANSWERED_AS_VALID => wrong(fault),
         refused => subject.absent_if_minimal(refused),
     }
 }
 
-fn refuses(subject: &mut Subject, line: &[u8]) -> Outcome {
+fn refuses(subject: &mut CheckedEngine, line: &[u8]) -> Outcome {
     let refused = subject.expect_refusal(&[line, b"\n"].concat(), &[BadRequest]);
     subject.absent_if_minimal(refused)
 }
 
 /// An engine without `hello` is not tested: it need not refuse the number, and might generate for hours.
-fn refuses_a_huge_length(subject: &mut Subject) -> Outcome {
+fn refuses_a_huge_length(subject: &mut CheckedEngine) -> Outcome {
     subject.hello()?;
     refuses(subject, br#"{"prompt":"Hello","max_new_tokens":99999999999}"#)
 }
 
-fn refuses_large_integers(subject: &mut Subject) -> Outcome {
+fn refuses_large_integers(subject: &mut CheckedEngine) -> Outcome {
     subject.hello()?;
     let sampling = json!({ "temperature": 1.0, "seed": MAX_INTEGER + 1 });
     for fields in [json!({ "id": MAX_INTEGER + 1 }), json!({ "sampling": sampling })] {
@@ -171,7 +171,7 @@ fn refuses_large_integers(subject: &mut Subject) -> Outcome {
 
 /// Requests each unclaimed feature in two lines. The first one is also invalid, which must be reported. The second one also
 /// exceeds the context, but the unclaimed feature must be reported.
-fn answers_the_first_error(subject: &mut Subject) -> Outcome {
+fn answers_the_first_error(subject: &mut CheckedEngine) -> Outcome {
     let capabilities = subject.hello()?.capabilities;
     let too_large = (capabilities.batch < MAX_TESTED_BATCH).then(|| subject.batch(capabilities.batch + 1));
     let unclaimed: Vec<Value> = unclaimed(subject, &capabilities).into_iter().chain(too_large).collect();
@@ -190,7 +190,7 @@ fn answers_the_first_error(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn refuses_an_unknown_type(subject: &mut Subject) -> Outcome {
+fn refuses_an_unknown_type(subject: &mut CheckedEngine) -> Outcome {
     let refused = subject.expect_refusal(b"{\"type\":\"dance\"}\n", &[BadRequest, Unsupported]);
     subject.absent_if_minimal(refused)
 }

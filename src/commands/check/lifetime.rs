@@ -3,8 +3,8 @@
 use protocol::{Message, Request};
 use serde_json::json;
 
+use super::checked_engine::{Check, CheckedEngine};
 use super::result::{Outcome, absent, require, unexpected, wrong};
-use super::subject::{Check, Subject};
 
 pub const START: &[Check] = &[
     Check::new("hello", "the engine starts and speaks this protocol", answers_hello),
@@ -12,12 +12,12 @@ pub const START: &[Check] = &[
     Check::new("hello-again", "a second `hello` gets the same answer", repeats_hello),
 ];
 
-fn answers_hello(subject: &mut Subject) -> Outcome {
+fn answers_hello(subject: &mut CheckedEngine) -> Outcome {
     subject.handshake()?;
     if subject.is_minimal() { absent("a minimal engine without `hello`") } else { Ok(()) }
 }
 
-fn has_an_identity(subject: &mut Subject) -> Outcome {
+fn has_an_identity(subject: &mut CheckedEngine) -> Outcome {
     let hello = subject.hello()?;
     let capabilities = &hello.capabilities;
     let rules = [
@@ -34,7 +34,7 @@ fn has_an_identity(subject: &mut Subject) -> Outcome {
     rules.into_iter().try_for_each(|(holds, fault)| require(holds, fault))
 }
 
-fn repeats_hello(subject: &mut Subject) -> Outcome {
+fn repeats_hello(subject: &mut CheckedEngine) -> Outcome {
     let first = subject.hello()?;
     let hello = Request::Hello(protocol::Hello { protocol: protocol::version::CURRENT });
     subject.send(&protocol::encode(&hello))?;
@@ -51,7 +51,7 @@ pub const END: &[Check] = &[
     Check::new("stdout-clean", "stdout has only protocol messages", had_a_clean_stdout),
 ];
 
-fn shuts_down(subject: &mut Subject) -> Outcome {
+fn shuts_down(subject: &mut CheckedEngine) -> Outcome {
     subject.load_answer()?;
     subject.send(&protocol::encode(&Request::Shutdown {}))?;
     match subject.receive_within(subject.deadlines.shutdown)? {
@@ -60,7 +60,7 @@ fn shuts_down(subject: &mut Subject) -> Outcome {
     }
 }
 
-fn ends_with_stdin(subject: &mut Subject) -> Outcome {
+fn ends_with_stdin(subject: &mut CheckedEngine) -> Outcome {
     subject.ensure_loaded()?;
     // An engine that loads with its first request loads here.
     subject.generate(&subject.line(json!({ "max_new_tokens": 1 })))?;
@@ -68,7 +68,7 @@ fn ends_with_stdin(subject: &mut Subject) -> Outcome {
     subject.wait_for_exit()
 }
 
-fn answers_one_shot(subject: &mut Subject) -> Outcome {
+fn answers_one_shot(subject: &mut CheckedEngine) -> Outcome {
     subject.restart()?;
     let line = subject.line_of_text("Hello", json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;
@@ -78,7 +78,7 @@ fn answers_one_shot(subject: &mut Subject) -> Outcome {
     subject.wait_for_exit()
 }
 
-fn had_a_clean_stdout(subject: &mut Subject) -> Outcome {
+fn had_a_clean_stdout(subject: &mut CheckedEngine) -> Outcome {
     match subject.first_stray_line() {
         Some(line) => {
             wrong(format!("stdout has a line that is not a message: `{}`", String::from_utf8_lossy(&line)))

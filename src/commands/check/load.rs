@@ -4,9 +4,9 @@ use protocol::FailureKind::{BadRequest, Device, Model, Unavailable, Unsupported}
 use protocol::{Facts, FailureKind};
 use serde_json::{Value, json};
 
+use super::checked_engine::{Check, CheckedEngine};
 use super::requests::outputs;
 use super::result::{Finding, Outcome, absent, require, wrong};
-use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
     Check::new("load", "the engine loads; `load_ns` is at most the wall time", loads),
@@ -25,7 +25,7 @@ pub const CHECKS: &[Check] = &[
     Check::new("load-by-generate", "a `generate` without a `load` loads, and reports it", loads_by_generate),
 ];
 
-fn loads(subject: &mut Subject) -> Outcome {
+fn loads(subject: &mut CheckedEngine) -> Outcome {
     subject.hello()?;
     subject.ensure_loaded()?;
     let (loaded, elapsed_ns) = subject.load(&subject.load_line())?;
@@ -39,7 +39,7 @@ fn loads(subject: &mut Subject) -> Outcome {
     }
 }
 
-fn reports_its_settings(subject: &mut Subject) -> Outcome {
+fn reports_its_settings(subject: &mut CheckedEngine) -> Outcome {
     subject.hello()?;
     let mut line = subject.load_line();
     // Any engine can run on one thread, so a larger number means that the engine ignored the request. Libraries create
@@ -66,7 +66,7 @@ fn reports_its_settings(subject: &mut Subject) -> Outcome {
     }
 }
 
-fn reports_main_facts(subject: &mut Subject) -> Outcome {
+fn reports_main_facts(subject: &mut CheckedEngine) -> Outcome {
     let missing = missing_facts(&subject.load_answer()?.facts);
     if missing.is_empty() { Ok(()) } else { absent(format!("`loaded` has no {}", missing.join(", "))) }
 }
@@ -90,7 +90,7 @@ fn missing_facts(facts: &Facts) -> Vec<&'static str> {
 }
 
 /// A load with one impossible field must fail. The next load must work.
-fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKind]) -> Outcome {
+fn refuses(subject: &mut CheckedEngine, field: &str, value: Value, kinds: &[FailureKind]) -> Outcome {
     subject.load_answer()?;
     let valid_line = subject.load_line();
     let mut line = valid_line.clone();
@@ -107,7 +107,7 @@ fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKin
     }
 }
 
-fn loads_again(subject: &mut Subject) -> Outcome {
+fn loads_again(subject: &mut CheckedEngine) -> Outcome {
     subject.load_answer()?;
     let (load, line) = (subject.load_line(), subject.line(json!({ "max_new_tokens": 8 })));
     let before = outputs(&subject.generate(&line)?);
@@ -117,7 +117,7 @@ fn loads_again(subject: &mut Subject) -> Outcome {
     require(!is_deterministic || before == after, "the output differs after a second load")
 }
 
-fn loads_by_generate(subject: &mut Subject) -> Outcome {
+fn loads_by_generate(subject: &mut CheckedEngine) -> Outcome {
     subject.restart()?;
     let line = subject.line(json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;

@@ -1,8 +1,9 @@
 //! The conformance checks: which parts of the protocol an engine supports, lacks or violates.
 //!
 //! A check is one entry in the table of its file: a name, the property that it proves, and a function that talks to the
-//! `Subject`. To add one, add an entry. Checks know no scenario and measure nothing.
+//! `CheckedEngine`. To add one, add an entry. Checks know no scenario and measure nothing.
 
+mod checked_engine;
 mod connection;
 mod generate;
 mod lifetime;
@@ -14,7 +15,6 @@ mod prompts;
 mod requests;
 mod result;
 mod score;
-mod subject;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -33,8 +33,8 @@ use crate::record::new_id;
 use crate::run::Settings;
 use crate::run::process::{Deadlines, Keeper};
 use crate::shell::{usage, whole_number};
+use checked_engine::{Check, CheckedEngine};
 use result::{Counts, Evidence, Finding};
-use subject::{Check, Subject};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
@@ -88,7 +88,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     };
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print_text(&page::head(&label, &configuration.command, &model))?;
-    let mut subject = Subject::new(configuration, run_id, settings)?;
+    let mut subject = CheckedEngine::new(configuration, run_id, settings)?;
     subject.device_is_named = arguments.device.is_some();
     let mut printed = Printed::default();
     for (group, checks) in GROUPS {
@@ -115,7 +115,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
 }
 
 /// Runs the checks and prints each result. Successive checks that are absent, or skipped, for the same reason share one entry.
-fn run_group(checks: &[Check], subject: &mut Subject, printed: &mut Printed) -> Result<()> {
+fn run_group(checks: &[Check], subject: &mut CheckedEngine, printed: &mut Printed) -> Result<()> {
     let mut pending: Option<(Finding, Vec<&str>)> = None;
     for check in checks {
         if subject.blocked().is_some() {

@@ -4,9 +4,9 @@ use protocol::FailureKind::Unsupported;
 use protocol::{Capabilities, IgnoreEos, Output};
 use serde_json::{Value, json};
 
+use super::checked_engine::{Check, CheckedEngine};
 use super::requests::{first_sequence, outputs, with_fields};
 use super::result::{Outcome, absent, require};
-use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
     Check::new("ignore-eos", "with `ignore_eos` the output has the full length", ignores_eos),
@@ -18,13 +18,13 @@ pub const CHECKS: &[Check] = &[
     Check::new("not-claimed", "the engine refuses features that it does not claim", refuses_unclaimed),
 ];
 
-fn ignores_eos(subject: &mut Subject) -> Outcome {
+fn ignores_eos(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("ignore_eos", |it| it.ignore_eos != IgnoreEos::No)?;
     let line = subject.line(json!({ "max_new_tokens": 64, "ignore_eos": true }));
     subject.generate_verified(&line).map(drop)
 }
 
-fn runs_without_cache(subject: &mut Subject) -> Outcome {
+fn runs_without_cache(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("use_cache_toggle", |it| it.use_cache_toggle)?;
     let without = subject.line(json!({ "max_new_tokens": 6, "use_cache": false }));
     let without = outputs(&subject.generate_verified(&without)?);
@@ -35,7 +35,7 @@ fn runs_without_cache(subject: &mut Subject) -> Outcome {
     require(agree, format!("got {} without the cache, {} with it", json!(without), json!(with)))
 }
 
-fn streams(subject: &mut Subject) -> Outcome {
+fn streams(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("stream", |it| it.stream)?;
     let line = subject.line(json!({ "id": 1, "max_new_tokens": 12, "iterations": 2, "stream": true }));
     // Streamed text is not compared: the answer may cut the same text into other chunks.
@@ -45,7 +45,7 @@ fn streams(subject: &mut Subject) -> Outcome {
     }
 }
 
-fn drafts(subject: &mut Subject) -> Outcome {
+fn drafts(subject: &mut CheckedEngine) -> Outcome {
     let kinds = subject.claims("speculation", |it| !it.speculation.is_empty())?.speculation;
     // Repeated text, because a prompt lookup drafts nothing else.
     let line = subject.line_of_text(&"one two three four ".repeat(12), json!({ "max_new_tokens": 32 }));
@@ -65,7 +65,7 @@ fn drafts(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn samples(subject: &mut Subject) -> Outcome {
+fn samples(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("sampling", |it| it.sampling)?;
     let mut sampled = Vec::new();
     for seed in [1, 2, 3, 4, 1, protocol::MAX_INTEGER] {
@@ -79,7 +79,7 @@ fn samples(subject: &mut Subject) -> Outcome {
     require(differ, "four seeds gave the same output at a temperature of 1.5")
 }
 
-fn is_greedy_at_temperature_0(subject: &mut Subject) -> Outcome {
+fn is_greedy_at_temperature_0(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("sampling", |it| it.sampling)?;
     subject.claims_determinism()?;
     let line = subject.line(json!({ "max_new_tokens": 8, "sampling": { "temperature": 0, "seed": 5 } }));
@@ -91,7 +91,7 @@ fn is_greedy_at_temperature_0(subject: &mut Subject) -> Outcome {
     )
 }
 
-fn refuses_unclaimed(subject: &mut Subject) -> Outcome {
+fn refuses_unclaimed(subject: &mut CheckedEngine) -> Outcome {
     let capabilities = subject.hello()?.capabilities;
     let unclaimed = unclaimed(subject, &capabilities);
     if unclaimed.is_empty() {
@@ -104,7 +104,7 @@ fn refuses_unclaimed(subject: &mut Subject) -> Outcome {
 }
 
 /// Requests for features that `hello` does not claim. `use_cache: false` is always allowed: an engine without a cache obeys it.
-pub fn unclaimed(subject: &Subject, capabilities: &Capabilities) -> Vec<Value> {
+pub fn unclaimed(subject: &CheckedEngine, capabilities: &Capabilities) -> Vec<Value> {
     let claims_eos = capabilities.ignore_eos != IgnoreEos::No;
     let features = [
         (capabilities.prompt, json!({ "prompt": "Hello" })),

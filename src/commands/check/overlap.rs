@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use protocol::{Finish, IgnoreEos, Message};
 use serde_json::{Value, json};
 
+use super::checked_engine::{Check, CheckedEngine, elapsed_ns};
 use super::result::{Outcome, absent, unexpected, wrong};
-use super::subject::{Check, Subject, elapsed_ns};
 use crate::run::process::Answer;
 
 pub const CHECKS: &[Check] = &[
@@ -15,7 +15,7 @@ pub const CHECKS: &[Check] = &[
     Check::new("cancel-unknown", "a late cancel and one of an unknown id do nothing", ignores_late_cancels),
 ];
 
-fn overlaps(subject: &mut Subject) -> Outcome {
+fn overlaps(subject: &mut CheckedEngine) -> Outcome {
     let capabilities = subject.claims("concurrency", |it| it.concurrency > 1)?;
     subject.ensure_loaded()?;
     let mut open: Vec<(Value, Instant)> = Vec::new();
@@ -46,7 +46,7 @@ fn overlaps(subject: &mut Subject) -> Outcome {
 /// The longest time that a cancel needs to arrive. A request that ends later, and not as cancelled, has ignored it.
 const MAX_CANCEL_DELAY: Duration = Duration::from_millis(200);
 
-fn cancels(subject: &mut Subject) -> Outcome {
+fn cancels(subject: &mut CheckedEngine) -> Outcome {
     let capabilities = subject.claims("stream or concurrency", |it| it.stream || it.concurrency > 1)?;
     let context = subject.load_answer()?.facts.context_tokens.unwrap_or(2048);
     // Many tokens, so that the cancel arrives before the end, but fewer than the context holds.
@@ -83,7 +83,7 @@ fn cancels(subject: &mut Subject) -> Outcome {
     }
 }
 
-fn ignores_late_cancels(subject: &mut Subject) -> Outcome {
+fn ignores_late_cancels(subject: &mut CheckedEngine) -> Outcome {
     subject.hello()?;
     subject.generate(&subject.line(json!({ "id": 41, "max_new_tokens": 1 })))?;
     for id in [json!(41), json!("unknown")] {

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
+use super::checked_engine::Check;
 use super::result::{Counts, Evidence, Finding};
-use super::subject::Check;
 use crate::text::{plural, wrap};
 
 pub const NAME_WIDTH: usize = 16;

@@ -3,9 +3,9 @@
 use protocol::FailureKind::{BadRequest, Context, Unsupported};
 use serde_json::json;
 
+use super::checked_engine::{Check, CheckedEngine};
 use super::requests::{first_sequence, outputs};
 use super::result::{Outcome, absent, require, wrong};
-use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
     Check::new("prompt-ids", "the engine takes ids as a prompt, and counts them", uses_ids),
@@ -25,7 +25,7 @@ pub const CHECKS: &[Check] = &[
 /// The largest batch that a check sends.
 pub const MAX_TESTED_BATCH: u32 = 4096;
 
-fn uses_ids(subject: &mut Subject) -> Outcome {
+fn uses_ids(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("prompt_ids", |it| it.prompt_ids)?;
     let ids = subject.prompt_ids();
     for length in [1, 2, ids.len()] {
@@ -36,7 +36,7 @@ fn uses_ids(subject: &mut Subject) -> Outcome {
 
 const TEXTS: [&str; 3] = ["Hello", "A longer text, with commas and 12 numbers.", "größer: ünïcode ✓"];
 
-fn counts_text_tokens(subject: &mut Subject) -> Outcome {
+fn counts_text_tokens(subject: &mut CheckedEngine) -> Outcome {
     takes_text(subject)?;
     for text in TEXTS {
         let expected = encoded(subject, text)?.len();
@@ -48,7 +48,7 @@ fn counts_text_tokens(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn reads_text_as_ids(subject: &mut Subject) -> Outcome {
+fn reads_text_as_ids(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("prompt and prompt_ids", |it| it.prompt && it.prompt_ids)?;
     subject.claims_determinism()?;
     for text in TEXTS {
@@ -62,7 +62,7 @@ fn reads_text_as_ids(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn takes_text(subject: &mut Subject) -> Outcome {
+fn takes_text(subject: &mut CheckedEngine) -> Outcome {
     subject.handshake()?;
     match subject.tokenizer {
         _ if !subject.takes_text() => absent("not claimed: `prompt`"),
@@ -71,12 +71,12 @@ fn takes_text(subject: &mut Subject) -> Outcome {
     }
 }
 
-fn encoded(subject: &Subject, text: &str) -> Outcome<Vec<u32>> {
+fn encoded(subject: &CheckedEngine, text: &str) -> Outcome<Vec<u32>> {
     let ids = subject.tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode(text).ok());
     ids.filter(|ids| !ids.is_empty()).map_or_else(|| absent("the model has no tokenizer"), Ok)
 }
 
-fn reads_an_empty_prompt(subject: &mut Subject) -> Outcome {
+fn reads_an_empty_prompt(subject: &mut CheckedEngine) -> Outcome {
     takes_text(subject)?;
     let bos = subject.load_answer()?.facts.bos_id;
     let line = json!({ "prompt": "", "max_new_tokens": 1 });
@@ -88,7 +88,7 @@ fn reads_an_empty_prompt(subject: &mut Subject) -> Outcome {
     require(found == 1, format!("expected 1 `prompt_tokens` for BOS alone, got {found}"))
 }
 
-fn refuses_unknown_ids(subject: &mut Subject) -> Outcome {
+fn refuses_unknown_ids(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("prompt_ids", |it| it.prompt_ids)?;
     let facts = subject.load_answer()?.facts;
     let Some(size) = facts.vocabulary_size else {
@@ -102,7 +102,7 @@ fn refuses_unknown_ids(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-fn refuses_long_requests(subject: &mut Subject) -> Outcome {
+fn refuses_long_requests(subject: &mut CheckedEngine) -> Outcome {
     let Some(context) = subject.load_answer()?.facts.context_tokens else {
         return absent("`loaded` has no `context_tokens`");
     };
@@ -110,7 +110,7 @@ fn refuses_long_requests(subject: &mut Subject) -> Outcome {
     subject.expect_refusal(&protocol::encode(&line), &[Context])
 }
 
-fn answers_batches(subject: &mut Subject) -> Outcome {
+fn answers_batches(subject: &mut CheckedEngine) -> Outcome {
     let capabilities = subject.claims("batch", |it| it.batch > 1)?;
     let ids = subject.prompt_ids();
     let mut line = match capabilities.prompt_ids {
@@ -122,7 +122,7 @@ fn answers_batches(subject: &mut Subject) -> Outcome {
     subject.generate_verified(&line).map(drop)
 }
 
-fn refuses_large_batches(subject: &mut Subject) -> Outcome {
+fn refuses_large_batches(subject: &mut CheckedEngine) -> Outcome {
     let largest = subject.hello()?.capabilities.batch;
     if largest >= MAX_TESTED_BATCH {
         return absent(format!("claims batches of {largest}; larger ones are not tested"));

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use protocol::{Failed, FailureKind, Generated, Message, Sequence};
 use serde_json::{Value, json};
 
+use super::checked_engine::{CheckedEngine, elapsed_ns};
 use super::result::{Finding, Outcome, require, unexpected, wrong};
-use super::subject::{Subject, elapsed_ns};
 use crate::run::process::Answer;
 use crate::run::verify::{self, Expected};
 
@@ -39,7 +39,7 @@ pub fn first_sequence(answer: &Answer) -> Option<&Sequence> {
     answer.generated.iterations.first()?.sequences.first()
 }
 
-impl Subject {
+impl CheckedEngine {
     /// A `generate` with these fields and a prompt: as ids if the engine takes them, otherwise as text.
     pub fn line(&self, fields: Value) -> Value {
         let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);

@@ -4,9 +4,9 @@ use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Message, Output};
 use serde_json::json;
 
+use super::checked_engine::{Check, CheckedEngine};
 use super::requests::first_sequence;
 use super::result::{Finding, Outcome, absent, require, unexpected, wrong};
-use super::subject::{Check, Subject};
 use crate::run::verify::verify_facts;
 
 pub const CHECKS: &[Check] = &[
@@ -16,7 +16,7 @@ pub const CHECKS: &[Check] = &[
     Check::new("facts", "`facts` has the facts of `loaded`", reports_facts),
 ];
 
-fn scores(subject: &mut Subject) -> Outcome {
+fn scores(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("score", |it| it.score)?;
     let ids = subject.prompt_ids();
     let scored = log_probabilities(subject, &[ids.clone(), ids[..2].to_vec()])?;
@@ -32,7 +32,7 @@ fn scores(subject: &mut Subject) -> Outcome {
 
 /// The greedy token has the highest probability, and the sum of all probabilities is at most 1. Raw logits and logarithms of
 /// base 10 usually violate the second rule.
-fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
+fn scores_greedy_highest(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("score", |it| it.score && it.prompt_ids)?;
     if subject.hello()?.output == Output::Text {
         return absent("the output is text, not ids");
@@ -58,13 +58,13 @@ fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
     require(sum <= 1.001, format!("the probabilities of {} tokens add up to {sum}", last.len()))
 }
 
-fn refuses_one_id(subject: &mut Subject) -> Outcome {
+fn refuses_one_id(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("score", |it| it.score)?;
     let line = json!({ "type": "score", "sequences": [[3]] });
     subject.expect_refusal(&protocol::encode(&line), &[BadRequest, Unsupported])
 }
 
-fn reports_facts(subject: &mut Subject) -> Outcome {
+fn reports_facts(subject: &mut CheckedEngine) -> Outcome {
     subject.claims("facts", |it| it.facts)?;
     let loaded = subject.load_answer()?.facts;
     subject.send_json(&json!({ "type": "facts" }))?;
@@ -77,7 +77,7 @@ fn reports_facts(subject: &mut Subject) -> Outcome {
 }
 
 /// The scores of these sequences; a null becomes minus infinity.
-fn log_probabilities(subject: &mut Subject, sequences: &[Vec<u32>]) -> Outcome<Vec<Vec<f64>>> {
+fn log_probabilities(subject: &mut CheckedEngine, sequences: &[Vec<u32>]) -> Outcome<Vec<Vec<f64>>> {
     subject.ensure_loaded()?;
     subject.send_json(&json!({ "type": "score", "id": 3, "sequences": sequences }))?;
     match subject.receive()? {

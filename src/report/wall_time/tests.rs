@@ -53,8 +53,13 @@ fn sample(answer_ms: u64, token_ms: &[u64]) -> Sample {
     }
 }
 
-fn requests<'a>(launch: &'a Launch, samples: &'a [Sample]) -> Requests<'a> {
-    Requests { launch, first_of_launch: &samples[0], first: &samples[0], measured: samples.iter().collect() }
+fn requests<'a>(launch: &'a Launch, samples: &'a [Sample]) -> LaunchRequests<'a> {
+    LaunchRequests {
+        launch,
+        first_of_launch: &samples[0],
+        first: &samples[0],
+        measured: samples.iter().collect(),
+    }
 }
 
 fn account(mode: Mode, launch: &Launch, samples: &[Sample]) -> WallTime {
@@ -137,6 +142,7 @@ fn a_load_within_the_first_request_is_not_counted_twice() {
 #[test]
 fn without_a_measured_request_there_is_no_account() {
     let (launch, first) = (launch(&[]), sample(10, &[3]));
-    let requests = Requests { launch: &launch, first_of_launch: &first, first: &first, measured: vec![] };
+    let requests =
+        LaunchRequests { launch: &launch, first_of_launch: &first, first: &first, measured: vec![] };
     assert_eq!(WallTime::of(&plan(Mode::Warm), &[requests]), None);
 }

@@ -6,7 +6,7 @@
 
 use protocol::Stamp;
 
-use super::super::subject::{About, Contradiction, Subject, time};
+use super::super::configuration_data::{About, ConfigurationData, Contradiction, time};
 use crate::analysis::metric::{self, MetricId};
 use crate::record::Sample;
 use crate::text::plural;
@@ -31,7 +31,7 @@ const MIN_GAPS: usize = 8;
 const MIN_REQUESTS: usize = 3;
 
 /// The false claim of an engine that stamps the tokens of a case in groups.
-pub fn contradiction(subject: &Subject, case: usize) -> Option<Contradiction> {
+pub fn contradiction(subject: &ConfigurationData, case: usize) -> Option<Contradiction> {
     let stamp = subject.launches.values().find_map(|launch| launch.hello.as_ref()).map(|hello| hello.stamp);
     let inter_token = metric::by_id(MetricId::INTER_TOKEN);
     let requests = subject.values.samples(case).map(|sample| {

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::subject::Subject;
+use super::super::configuration_data::ConfigurationData;
 use super::spans::Length;
 use crate::record::RequestKind;
 use stats::{median, quantile};
@@ -44,7 +44,7 @@ pub struct Growth {
 }
 
 /// The case with the largest growth, as a share of the time of its requests, among the cases beyond the bound.
-pub fn largest(subject: &Subject, length: Length) -> Option<Growth> {
+pub fn largest(subject: &ConfigurationData, length: Length) -> Option<Growth> {
     let spans = SpansByLaunch::of(subject, length);
     let beyond_bound = subject.cases().filter_map(|case| spans.growth(case));
     let share = |it: &Growth| (it.span_ns - it.other_ns) / it.elapsed_ns;
@@ -52,7 +52,7 @@ pub fn largest(subject: &Subject, length: Length) -> Option<Growth> {
 }
 
 /// Whether other requests of the same launches show the overhead of the engine, so that `largest` can judge this case.
-pub fn is_overhead_known(subject: &Subject, length: Length, case: usize) -> bool {
+pub fn is_overhead_known(subject: &ConfigurationData, length: Length, case: usize) -> bool {
     SpansByLaunch::of(subject, length).with_others(case).len() >= MIN_LAUNCHES
 }
 
@@ -83,7 +83,7 @@ struct GroupSpans {
 struct SpansByLaunch(BTreeMap<u32, BTreeMap<Group, GroupSpans>>);
 
 impl SpansByLaunch {
-    fn of(subject: &Subject, length: Length) -> Self {
+    fn of(subject: &ConfigurationData, length: Length) -> Self {
         let mut requests: BTreeMap<u32, BTreeMap<Group, Vec<Request>>> = BTreeMap::new();
         // A streamed request may be treated in another way than the measured ones.
         for sample in subject.samples.iter().filter(|it| it.late.is_none()) {

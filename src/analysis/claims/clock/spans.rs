@@ -1,14 +1,14 @@
 //! Spans of a request that should be close to zero: time before `start_ns` and after `end_ns`, time after the last token, the
 //! delay of streamed tokens.
 
-use super::super::subject::Subject;
+use super::super::configuration_data::ConfigurationData;
 use crate::record::Sample;
 
 /// The length of a span in nanoseconds, if the request has one.
-pub type Length = fn(&Subject, &Sample) -> Option<u64>;
+pub type Length = fn(&ConfigurationData, &Sample) -> Option<u64>;
 
 /// The time of a request before `start_ns` and after `end_ns`.
-pub fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
+pub fn left_out(subject: &ConfigurationData, sample: &Sample) -> Option<u64> {
     // Without `hello`, the model is loaded in the first request before its `start_ns`, so this request has no such span.
     let is_loaded = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
     let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
@@ -16,7 +16,7 @@ pub fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
 }
 
 /// The time from the last token to `end_ns`.
-pub fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
+pub fn after_last(_: &ConfigurationData, sample: &Sample) -> Option<u64> {
     let sequences = sample.iteration.sequences.iter();
     let last = sequences.filter_map(|sequence| match (&sequence.token_ns, &sequence.chunks) {
         (Some(times), _) => times.last().copied(),
@@ -26,7 +26,7 @@ pub fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
 }
 
 /// The larger of the delays of the first token and of the median token: an engine may stamp only the first token early.
-pub fn token_delay(_: &Subject, sample: &Sample) -> Option<u64> {
+pub fn token_delay(_: &ConfigurationData, sample: &Sample) -> Option<u64> {
     let late = sample.late?;
     Some(u64::try_from(late.first_ns.max(late.median_ns)).unwrap_or(0))
 }

@@ -67,7 +67,7 @@ pub fn time(ns: f64) -> String {
 }
 
 /// One configuration with all its data in the record, without launches for output checks.
-pub struct Subject<'a> {
+pub struct ConfigurationData<'a> {
     pub record: &'a RunRecord,
     pub values: &'a Values<'a>,
     pub index: usize,
@@ -79,11 +79,11 @@ pub struct Subject<'a> {
     pub samples: Vec<&'a Sample>,
 }
 
-pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<Subject<'a>> {
+pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<ConfigurationData<'a>> {
     let (record, plan) = (values.record, values.plan);
     let configurations = plan.configurations.iter().enumerate().zip(agreements);
-    let subject =
-        |((index, configuration), agreement): ((usize, &'a Configuration), &'a Agreement)| Subject {
+    let subject = |((index, configuration), agreement): ((usize, &'a Configuration), &'a Agreement)| {
+        ConfigurationData {
             record,
             values,
             index,
@@ -91,8 +91,9 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
             agreement,
             launches: record.launches_of(index).map(|launch| (launch.launch, launch)).collect(),
             samples: Vec::new(),
-        };
-    let mut subjects: Vec<Subject> = configurations.map(subject).collect();
+        }
+    };
+    let mut subjects: Vec<ConfigurationData> = configurations.map(subject).collect();
     for sample in &record.samples {
         let subject = &mut subjects[plan.cases[sample.case].configuration];
         let generates = plan.cases[sample.case].workload.kind.generates();
@@ -103,7 +104,7 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
     subjects
 }
 
-impl<'a> Subject<'a> {
+impl<'a> ConfigurationData<'a> {
     pub fn contradiction(
         &self,
         about: About,

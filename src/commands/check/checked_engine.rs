@@ -1,5 +1,5 @@
 //! The engine under check. It is started when a check needs it, and restarted after it ended or stopped answering. Checks talk
-//! to the engine only through `Subject`.
+//! to the engine only through `CheckedEngine`.
 
 use std::time::{Duration, Instant};
 
@@ -28,17 +28,21 @@ pub struct Check {
     pub name: &'static str,
     /// The property that a passed check proves.
     pub property: &'static str,
-    pub run: fn(&mut Subject) -> Outcome,
+    pub run: fn(&mut CheckedEngine) -> Outcome,
 }
 
 impl Check {
-    pub const fn new(name: &'static str, property: &'static str, run: fn(&mut Subject) -> Outcome) -> Self {
+    pub const fn new(
+        name: &'static str,
+        property: &'static str,
+        run: fn(&mut CheckedEngine) -> Outcome,
+    ) -> Self {
         Self { name, property, run }
     }
 }
 
 /// The engine under check: its process, and its answers that later checks need.
-pub struct Subject {
+pub struct CheckedEngine {
     // Declared before the runtime: a process needs the runtime when it is dropped.
     connection: Option<Connection>,
     runtime: Runtime,
@@ -73,7 +77,7 @@ enum Handshake {
     Minimal,
 }
 
-impl Subject {
+impl CheckedEngine {
     pub fn new(configuration: Configuration, run_id: String, settings: Settings) -> Result<Self> {
         let tokenizer = ModelFolder::open(&configuration.model.path).and_then(|folder| folder.tokenizer());
         Ok(Self {
