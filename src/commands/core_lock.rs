@@ -24,7 +24,7 @@ const OFF: &str = "off";
 /// All users of the machine share this folder, so it does not depend on TMPDIR.
 const FOLDER: &str = "/tmp/orchestrate-runs";
 /// The file that is locked while files of runs are examined and made.
-const FOLDER_LOCK: &str = "gate";
+const FOLDER_LOCK: &str = "folder.lock";
 
 /// The most characters of another run's command in a message.
 const MAX_COMMAND_CHARS: usize = 80;

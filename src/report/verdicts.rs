@@ -244,7 +244,7 @@ impl PairVerdict {
 
 pub fn evidence(evidence: &Evidence) -> &'static str {
     match evidence {
-        Evidence::WithinLaunch { .. } => "within_launch",
+        Evidence::RangeOnly { .. } => "within_launch",
         Evidence::Tentative(_) => "tentative",
         Evidence::Firm(_) => "firm",
     }

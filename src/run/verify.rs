@@ -30,10 +30,10 @@ pub fn refusal(expected: FailureKind, answer: Result<Answer, Cause>) -> Cause {
     let expected_text = format!("expected `failed` of kind `{}`", expected.as_str());
     match answer {
         Ok(_) => Cause::WrongOutput(format!("{expected_text}, and the engine generated tokens")),
-        Err(Cause::Reported(failed)) if failed.kind == expected => {
+        Err(Cause::FailedAnswer(failed)) if failed.kind == expected => {
             Cause::Refused(format!("as it must (`{}`): {}", expected.as_str(), failed.message))
         }
-        Err(Cause::Reported(failed)) => {
+        Err(Cause::FailedAnswer(failed)) => {
             let (kind, message) = (failed.kind.as_str(), failed.message);
             Cause::WrongOutput(format!("{expected_text}, got `{kind}`: {message}"))
         }

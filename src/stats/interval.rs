@@ -127,7 +127,8 @@ impl Interval {
 pub enum Evidence {
     /// One or two blocks: the range of the ratios of rounds, or of levels if two records are compared. So few
     /// blocks do not show the spread between launches: there is no interval and no verdict.
-    WithinLaunch { estimate: f64, low: f64, high: f64 },
+    #[serde(rename = "within_launch")]
+    RangeOnly { estimate: f64, low: f64, high: f64 },
     /// Three or four blocks: a wide interval that assumes normality, without a verdict.
     Tentative(Interval),
     /// Five blocks or more: an interval that carries a verdict if the rounds were interleaved.
@@ -139,7 +140,7 @@ impl Evidence {
         let blocks = ratios.blocks();
         Self::of_interval(Interval::of_mean(blocks, design), blocks.len()).unwrap_or_else(|| {
             let (low, high) = ratios.extremes();
-            Self::WithinLaunch { estimate: mean(blocks), low, high }
+            Self::RangeOnly { estimate: mean(blocks), low, high }
         })
     }
 
@@ -151,7 +152,7 @@ impl Evidence {
             let ((a_low, a_high), (b_low, b_high)) = (range(a), range(b));
             let (estimate, low, high) = (mean(a) - mean(b), a_low - b_high, a_high - b_low);
             let finite = [estimate, low, high].iter().all(|it| it.is_finite());
-            finite.then_some(Self::WithinLaunch { estimate, low, high })
+            finite.then_some(Self::RangeOnly { estimate, low, high })
         })
     }
 
@@ -162,7 +163,7 @@ impl Evidence {
 
     pub fn estimate(&self) -> f64 {
         match self {
-            Self::WithinLaunch { estimate, .. } => *estimate,
+            Self::RangeOnly { estimate, .. } => *estimate,
             Self::Tentative(interval) | Self::Firm(interval) => interval.estimate,
         }
     }
@@ -170,7 +171,7 @@ impl Evidence {
     /// The ends of the interval, or of the range if there is no interval.
     pub fn ends(&self) -> (f64, f64) {
         match self {
-            Self::WithinLaunch { low, high, .. } => (*low, *high),
+            Self::RangeOnly { low, high, .. } => (*low, *high),
             Self::Tentative(interval) | Self::Firm(interval) => (interval.low, interval.high),
         }
     }
@@ -178,8 +179,8 @@ impl Evidence {
     /// The evidence with both sides exchanged.
     pub(crate) fn inverted(self) -> Self {
         match self {
-            Self::WithinLaunch { estimate, low, high } => {
-                Self::WithinLaunch { estimate: -estimate, low: -high, high: -low }
+            Self::RangeOnly { estimate, low, high } => {
+                Self::RangeOnly { estimate: -estimate, low: -high, high: -low }
             }
             Self::Tentative(interval) => Self::Tentative(interval.inverted()),
             Self::Firm(interval) => Self::Firm(interval.inverted()),
@@ -279,7 +280,7 @@ mod tests {
             |a: usize, b: usize| Evidence::of_difference(&values[..a], &values[..b], Design::Fixed);
         assert!(evidence(5, 5).unwrap().interval_of_enough_blocks().is_some());
         assert!(matches!(evidence(5, 4), Some(Evidence::Tentative(_))));
-        let Some(Evidence::WithinLaunch { estimate, low, high }) = evidence(5, 1) else { panic!() };
+        let Some(Evidence::RangeOnly { estimate, low, high }) = evidence(5, 1) else { panic!() };
         let is_close = |actual: f64, expected: f64| (actual - expected).abs() < 1e-12;
         assert!(is_close(estimate, 0.08) && is_close(low, 0.0) && is_close(high, 0.2));
         assert_eq!((evidence(0, 5), evidence(5, 0)), (None, None));
@@ -331,7 +332,7 @@ mod tests {
             let ratios = [0.1, 0.3, 0.2, 0.1, 0.2];
             Evidence::of(&Ratios::of_blocks(&ratios[..blocks]), Design::Fixed)
         };
-        assert_eq!(evidence(2), Evidence::WithinLaunch { estimate: 0.2, low: 0.1, high: 0.3 });
+        assert_eq!(evidence(2), Evidence::RangeOnly { estimate: 0.2, low: 0.1, high: 0.3 });
         assert!([3, 4].iter().all(|&it| matches!(evidence(it), Evidence::Tentative(_))));
         assert!(
             evidence(4).interval_of_enough_blocks().is_none()

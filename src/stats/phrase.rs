@@ -113,7 +113,7 @@ impl Phrase {
     /// evidence counts as tentative).
     fn without_verdict(evidence: &Evidence, kind: MetricKind) -> Self {
         let caution = match evidence {
-            Evidence::WithinLaunch { .. } => "range only",
+            Evidence::RangeOnly { .. } => "range only",
             Evidence::Tentative(_) | Evidence::Firm(_) => "tentative",
         };
         let (low, high) = evidence.ends();

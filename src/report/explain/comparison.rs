@@ -116,7 +116,7 @@ fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
 fn interval(part: &mut Part, comparison: &Comparison) {
     let blocks = plural(comparison.blocks, "block");
     part.say(match comparison.evidence {
-        Evidence::WithinLaunch { .. } => {
+        Evidence::RangeOnly { .. } => {
             format!("With {blocks} there is no interval: this is the range over single rounds.")
         }
         Evidence::Tentative(_) => {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::result::{Against, Choice, ForModel, NotRecommended};
+use super::result::{Against, Choice, EngineWithReason, ForModel};
 use crate::analysis::agreement::Status;
 use crate::analysis::compare::all_pairs;
 use crate::analysis::compare::latency::ChatLatency;
@@ -29,7 +29,7 @@ pub struct Candidates {
     /// The workload of the decode rate.
     pub decode: Option<String>,
     eligible: Vec<Candidate>,
-    excluded: Vec<(String, NotRecommended)>,
+    excluded: Vec<(String, EngineWithReason)>,
     comparisons: BTreeMap<(usize, usize), Comparison>,
 }
 
@@ -109,7 +109,7 @@ impl Candidates {
             }
             Some(Unranked::NoValue) | None => ("it has no value in one of the cases".into(), None),
         };
-        let excluded = NotRecommended { engine: engine.label.clone(), reason, hint };
+        let excluded = EngineWithReason { engine: engine.label.clone(), reason, hint };
         self.excluded.push((engine.model.clone(), excluded));
     }
 

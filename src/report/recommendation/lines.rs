@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::choice::MAX_TIE_RATIO;
-use super::result::{Choice, ForModel, NotRecommended, Recommendation};
+use super::result::{Choice, EngineWithReason, ForModel, Recommendation};
 use crate::analysis::agreement::{NoChecks, Status, two_digits};
 use crate::analysis::compare::latency::ANSWER_TOKENS;
 use crate::analysis::metric::Unit;
@@ -202,7 +202,7 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
 }
 
 /// One line for each of the first reasons, with the engines that share it, and the number of the other engines.
-fn listed(title: &str, engines: &[NotRecommended]) -> Vec<String> {
+fn listed(title: &str, engines: &[EngineWithReason]) -> Vec<String> {
     let groups = crate::report::rows::group_by_key(
         engines.iter().map(|it| ((it.reason.clone(), it.hint.clone()), it.engine.clone())),
     );
@@ -221,13 +221,13 @@ fn quoted(names: &[String]) -> String {
 
 /// The engines that failed as a whole; and the first GPU, if all configurations are on the CPU. The record has no result of
 /// these.
-pub fn not_tried(data: &RunData, report: &Report) -> Vec<NotRecommended> {
+pub fn not_tried(data: &RunData, report: &Report) -> Vec<EngineWithReason> {
     let failed = report.failed.iter().filter(|it| {
         let configuration = data.engines.iter().position(|engine| engine.label == it.engine.label);
         !configuration.is_some_and(|index| data.is_measured_row(index))
     });
-    let mut not_tried: Vec<NotRecommended> = failed
-        .map(|it| NotRecommended {
+    let mut not_tried: Vec<EngineWithReason> = failed
+        .map(|it| EngineWithReason {
             engine: it.engine.label.clone(),
             reason: line(&it.failure.message),
             hint: it.failure.hint.as_ref().and_then(|hint| hint.lines().next().map(line)),
@@ -237,7 +237,7 @@ pub fn not_tried(data: &RunData, report: &Report) -> Vec<NotRecommended> {
     if let Some(gpu) = report.machine.gpus.first().filter(|_| !uses_gpu) {
         let name = gpu.name.clone().unwrap_or_else(|| "a GPU".into());
         let hint = Some("orchestrate recommend --device cuda".to_string());
-        not_tried.push(NotRecommended { engine: name, reason: "no engine ran on this GPU".into(), hint });
+        not_tried.push(EngineWithReason { engine: name, reason: "no engine ran on this GPU".into(), hint });
     }
     not_tried
 }

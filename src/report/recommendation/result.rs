@@ -17,7 +17,7 @@ pub struct Recommendation {
     pub decode: Option<String>,
     pub models: Vec<ForModel>,
     /// Engines, presets and a GPU without a result, with the reason and the remedy.
-    pub not_tried: Vec<NotRecommended>,
+    pub not_tried: Vec<EngineWithReason>,
     /// The presets of the measured engines that the record does not measure.
     pub untried_presets: Vec<String>,
     /// The recommendation in sentences, for people.
@@ -35,12 +35,12 @@ pub struct ForModel {
     /// The best of the other engines: their weights have a lower or an unknown precision.
     pub lower_precision: Option<Choice>,
     /// Measured engines that are not recommended, with the reason.
-    pub not_recommended: Vec<NotRecommended>,
+    pub not_recommended: Vec<EngineWithReason>,
 }
 
 /// An engine or a GPU that was not measured, or a measured engine that is not recommended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct NotRecommended {
+pub struct EngineWithReason {
     pub engine: String,
     pub reason: String,
     pub hint: Option<String>,

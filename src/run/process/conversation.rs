@@ -159,7 +159,7 @@ impl Conversation {
                 Err(Cause::Version(facts.protocol))
             }
             Message::Hello(facts) => Ok(Hello::Known(Box::new(facts))),
-            Message::Failed(failed) => Err(Cause::Reported(failed)),
+            Message::Failed(failed) => Err(Cause::FailedAnswer(failed)),
             other => Err(unexpected(&other, "hello")),
         }
     }
@@ -178,7 +178,7 @@ impl Conversation {
                     self.loaded = true;
                     return Ok((loaded, self.since_start(at)));
                 }
-                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
+                (Message::Failed(failed), _) => return Err(Cause::FailedAnswer(failed)),
                 (other, _) => return Err(unexpected(&other, "loaded")),
             }
         }
@@ -208,7 +208,7 @@ impl Conversation {
                     let (sent_ns, answered_ns) = (self.since_start(sent), self.since_start(at));
                     return Ok(Answer { generated, tokens, sent_ns, answered_ns });
                 }
-                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
+                (Message::Failed(failed), _) => return Err(Cause::FailedAnswer(failed)),
                 (other, _) => return Err(unexpected(&other, "generated")),
             }
         }
@@ -228,7 +228,7 @@ impl Conversation {
                     self.refuse_unrequested()?;
                     return Ok((scored, at.saturating_duration_since(sent)));
                 }
-                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
+                (Message::Failed(failed), _) => return Err(Cause::FailedAnswer(failed)),
                 (other, _) => return Err(unexpected(&other, "scored")),
             }
         }
@@ -248,7 +248,7 @@ impl Conversation {
                     self.refuse_unrequested()?;
                     return Ok(FactsAnswer { facts, sent_ns, answered_ns });
                 }
-                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
+                (Message::Failed(failed), _) => return Err(Cause::FailedAnswer(failed)),
                 (other, _) => return Err(unexpected(&other, "facts")),
             }
         }

@@ -59,7 +59,7 @@ pub enum Cause {
     /// The engine does not support something that the run needs.
     Unsupported(String),
     /// The engine answered `failed`, or this program found that the engine cannot do the work.
-    Reported(Failed),
+    FailedAnswer(Failed),
     /// The engine refused a request that it must refuse: its kind of `failed` and its message.
     Refused(String),
 }
@@ -111,7 +111,7 @@ impl Cause {
     /// Something that the engine does not support. The text of the error may end in hints.
     pub fn reported_unsupported(error: &anyhow::Error) -> Self {
         let Unavailable { reason, hint } = Unavailable::of_error(error);
-        Self::Reported(Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, reason) })
+        Self::FailedAnswer(Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, reason) })
     }
 
     pub fn kind(&self) -> FailureKind {
@@ -126,19 +126,19 @@ impl Cause {
             Self::Protocol(_) => FailureKind::Protocol,
             Self::WrongOutput(_) => FailureKind::WrongOutput,
             Self::Unsupported(_) => FailureKind::Unsupported,
-            Self::Reported(failed) => failed.kind.into(),
+            Self::FailedAnswer(failed) => failed.kind.into(),
             Self::Refused(_) => FailureKind::Refused,
         }
     }
 
     /// Whether the engine can still take requests.
     pub fn engine_survives(&self) -> bool {
-        matches!(self, Self::Reported(_) | Self::Refused(_) | Self::Unsupported(_) | Self::WrongOutput(_))
+        matches!(self, Self::FailedAnswer(_) | Self::Refused(_) | Self::Unsupported(_) | Self::WrongOutput(_))
     }
 
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Reported(failed) => failed.hint.clone(),
+            Self::FailedAnswer(failed) => failed.hint.clone(),
             Self::Start { hint, .. } => hint.clone(),
             Self::OnlyText { program, .. } => {
                 Some(format!("orchestrate check {}", pasteable(std::slice::from_ref(program))))
@@ -181,7 +181,7 @@ impl fmt::Display for Cause {
             Self::Version(spoken) => {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }
-            Self::Reported(failed) => f.write_str(&failed.message),
+            Self::FailedAnswer(failed) => f.write_str(&failed.message),
         }
     }
 }

@@ -136,7 +136,7 @@ fn a_verdict_needs_five_interleaved_blocks_on_both_sides() {
     let (base, new) = (run(&engine_a(), 1.0, 0.005, 1), run(&engine_a(), 1.2, 0.005, 2));
     let few = decode(&base, &short(new.clone(), 4), 0);
     assert_eq!((few.decision.verdict, few.decision.p, few.blocks), (None, None, (8, 4)));
-    assert!(matches!(decode(&short(base.clone(), 1), &new, 0).evidence, Evidence::WithinLaunch { .. }));
+    assert!(matches!(decode(&short(base.clone(), 1), &new, 0).evidence, Evidence::RangeOnly { .. }));
     let mut sequential = new.clone();
     sequential.header.plan.order = Order::Sequential;
     assert_eq!(decode(&base, &sequential, 0).decision.verdict, None);
