@@ -192,7 +192,7 @@ pub struct ExtentArgs {
     pub budget: Option<Duration>,
     /// Longest time of one request; a slower case is reported as `too slow`
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
-    pub case_cap: Duration,
+    pub max_request_time: Duration,
     /// Order of requests: `interleaved` (engines in turn), or `sequential` (engine after engine, without verdicts)
     #[arg(long, default_value = "interleaved", value_parser = choice_parser(ORDERS))]
     pub order: Order,
@@ -332,7 +332,7 @@ impl ExtentArgs {
             blocks: if self.quick { Some(1) } else { self.blocks },
             target: self.target.0,
             budget_ns: self.budget.map(ns),
-            case_cap_ns: ns(self.case_cap),
+            max_request_ns: ns(self.max_request_time),
             ..Extent::default()
         }
     }

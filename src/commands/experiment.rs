@@ -302,7 +302,7 @@ fn settings(arguments: &RunArgs) -> Settings {
     let mut deadlines = Deadlines::with_timeout(arguments.timeout);
     if arguments.timeout.is_none() {
         // The deadline of an answer is at least the time limit of a request.
-        deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
+        deadlines.answer = deadlines.answer.max(arguments.extent.max_request_time);
     }
     Settings { deadlines, debug: arguments.debug, keeper: None, passed: arguments.pass_env.variables() }
 }

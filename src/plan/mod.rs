@@ -118,7 +118,8 @@ pub struct Extent {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_default_budget: bool,
     /// The time limit of a request. A case with a longer request fails as too slow.
-    pub case_cap_ns: u64,
+    #[serde(rename = "case_cap_ns")]
+    pub max_request_ns: u64,
 }
 
 impl Default for Extent {
@@ -128,7 +129,7 @@ impl Default for Extent {
             target: 0.02,
             budget_ns: None,
             has_default_budget: false,
-            case_cap_ns: 60_000_000_000,
+            max_request_ns: 60_000_000_000,
         }
     }
 }

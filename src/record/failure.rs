@@ -103,7 +103,7 @@ kinds! {
     Exited = "exited",
     /// No answer within the deadline.
     Timeout = "timeout",
-    /// A request took longer than `--case-cap` allows.
+    /// A request took longer than `--max-request-time` allows.
     TooSlow = "too_slow",
     /// The time budget ended before the measurement.
     NoTime = "no_time",

@@ -100,7 +100,7 @@ impl<'a> Requests<'a> {
     /// Requests the engine's facts. Gives the times and the reported memory.
     async fn query(&self, launched: &mut Launched, when: Stage) -> Result<Sample, LaunchError> {
         let longest = launched.conversation.deadlines.answer;
-        let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
+        let cap = Duration::from_nanos(self.plan.extent.max_request_ns);
         let capped = cap <= longest;
         let cpu_time = launched.cpu_time();
         let before = cpu_time.read();
@@ -247,7 +247,7 @@ impl<'a> Requests<'a> {
     /// model has no such limit.
     async fn generate_within_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
         let longest = launched.conversation.deadlines.answer;
-        let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
+        let cap = Duration::from_nanos(self.plan.extent.max_request_ns);
         // This request is counted already, so the first request of a launch sees 1.
         let loads_with_request = launched.requests < 2 && self.plan.mode == Mode::Warm;
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);

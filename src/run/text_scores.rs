@@ -158,7 +158,7 @@ impl TextScoring<'_, '_> {
             if left.is_some_and(|left| left.is_zero() || time_of(&scores, of - scored) > left) {
                 return Ok(ScoringEnd::Partly { windows: scored, of });
             }
-            let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
+            let cap = Duration::from_nanos(self.plan.extent.max_request_ns);
             let answer_deadline = launched.conversation.deadlines.answer;
             let answer = launched.score(window, left.map_or(cap, |left| left.min(cap))).await;
             let (logprobs, took) = match answer {

@@ -186,28 +186,29 @@ fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
     let scratch = Scratch::new();
     // The engine `one` is far below this cap even on a busy machine.
     let engines = [scratch.engine("one", ""), scratch.engine("slow", "--per-token-ns 500000000")];
-    let (outcome, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s"]);
+    let (outcome, record) = run(&scratch, &engines, &["--quick", "--max-request-time", "10s"]);
     outcome.exits_with(4);
     let failure = record.failure_of("slow");
     let [kind, message, hint] = ["kind", "message", "hint"].map(|field| failure[field].as_str().unwrap());
-    assert_eq!((kind, message, hint), ("too_slow", "too slow (> 10 s)", "--case-cap 50s"));
+    assert_eq!((kind, message, hint), ("too_slow", "too slow (> 10 s)", "--max-request-time 50s"));
     assert_eq!(record.samples_of("one").len(), 3, "the rounds of a quick run");
 }
 
 #[test]
-fn the_case_cap_limits_warm_and_one_shot_requests_and_not_a_load() {
+fn the_longest_time_of_a_request_limits_warm_and_one_shot_requests_and_not_a_load() {
     let scratch = Scratch::new();
     let slow = |name: &str, fault: &str| scratch.engine(name, &format!("--per-token-ns 500000000 {fault}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
     // With a shorter deadline, an engine may not answer `hello` in time on a busy machine.
-    let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
+    let (_, record) = run(&scratch, &engines, &["--quick", "--max-request-time", "10s", "--timeout", "10"]);
     // The first request of an engine without `load` includes the load, so it has the deadline of a load.
     for (label, kind) in [("minimal", "timeout"), ("whole", "too_slow")] {
         assert_eq!(record.failures_of(label)[0]["kind"], kind, "{record:?}");
     }
     let scratch = Scratch::new();
     let whole = [scratch.engine("whole", "--per-token-ns 50000000")];
-    let (_, record) = run(&scratch, &whole, &["--mode", "one-shot", "--blocks", "1", "--case-cap", "1s"]);
+    let (_, record) =
+        run(&scratch, &whole, &["--mode", "one-shot", "--blocks", "1", "--max-request-time", "1s"]);
     assert_eq!(record.failures_of("whole")[0]["kind"], "too_slow", "{record:?}");
 }
 

@@ -315,7 +315,7 @@ fn the_short_help_fits_sixty_lines_and_the_long_one_has_every_option() {
     for option in ["--engine", "--model", "--scenario", "--budget", "--dry-run"] {
         assert!(short.contains(option) && long.contains(option), "{option}");
     }
-    for option in ["--padding", "--nonce", "--case-cap", "--rerun-baseline", "  130  interrupted"] {
+    for option in ["--padding", "--nonce", "--max-request-time", "--rerun-baseline", "  130  interrupted"] {
         assert!(!short.contains(option) && long.contains(option), "{option}");
     }
 }

@@ -199,8 +199,8 @@ fn deadline(reason: &str) -> Option<f64> {
 #[test]
 fn a_budget_limits_each_request_of_an_output_check() {
     for fault in ["hangs_in_score", "hangs_in_generate"] {
-        // The case cap applies only to requests of a block.
-        let options = &["--budget", "12s", "--case-cap", "1s"];
+        // The longest time of a request applies only to requests of a block.
+        let options = &["--budget", "12s", "--max-request-time", "1s"];
         let run = run(&[("silent", &format!("--fault {fault}"))], Verifier::Default, options);
         let reasons = run.unchecked_reasons("silent");
         // The checks get a quarter of the budget. A busy machine may spend all of it before the request.

@@ -130,7 +130,8 @@ fn an_engine_that_ends_while_it_scores_is_a_failed_row() {
 #[test]
 fn a_text_that_takes_too_long_is_a_row_without_values() {
     let engines = [("stuck", "--fault hangs_in_score"), ("sound", "")];
-    let capped = run_selected(&engines, Verifier::None, &[PERPLEXITY, &["--case-cap", "1s"]].concat());
+    let capped =
+        run_selected(&engines, Verifier::None, &[PERPLEXITY, &["--max-request-time", "1s"]].concat());
     capped.assert_failed("stuck", "too_slow", "sample 1");
     assert_eq!(windows(&capped, "sound").len(), WINDOWS);
     let of_budget = run_selected(&engines[..1], Verifier::None, &[PERPLEXITY, &["--budget", "4s"]].concat());

@@ -172,7 +172,7 @@ fn failures(report: Option<&Report>) -> Part {
             FailureKind::Refused,
             "refused: the engine refused a request that it must refuse; this is not a failure.",
         ),
-        (FailureKind::TooSlow, "too slow: a request took longer than `--case-cap` allows."),
+        (FailureKind::TooSlow, "too slow: a request took longer than `--max-request-time` allows."),
         (
             FailureKind::NoTime,
             "no time: the time budget of the run ended first. This is no fault of the engine.",

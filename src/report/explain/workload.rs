@@ -319,7 +319,7 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
         _ => format!("It failed: {what}."),
     });
     let meaning = match &failure.kind {
-        FailureKind::TooSlow => Some("A request took longer than `--case-cap` allows."),
+        FailureKind::TooSlow => Some("A request took longer than `--max-request-time` allows."),
         FailureKind::NoTime => {
             Some("The time budget of the run ended first. This is no fault of the engine.")
         }

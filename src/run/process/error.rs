@@ -143,7 +143,7 @@ impl Cause {
             Self::OnlyText { program, .. } => {
                 Some(format!("orchestrate check {}", pasteable(std::slice::from_ref(program))))
             }
-            Self::TooSlow(cap) => Some(format!("--case-cap {}s", cap.as_secs().max(1) * 5)),
+            Self::TooSlow(cap) => Some(format!("--max-request-time {}s", cap.as_secs().max(1) * 5)),
             Self::FolderFull { limit, .. } => Some(format!(
                 "export {FOLDER_LIMIT_VARIABLE}={}",
                 size(limit.saturating_mul(5)).replace(' ', "")
