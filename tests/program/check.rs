@@ -17,7 +17,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("accepts_large_integers", "large-integers"),
     ("endless_line", "plain-line"),
     ("answers_broken_json", "half-json"),
-    ("chatter", "stdout-clean"),
+    ("stray_lines", "stdout-clean"),
     ("exits_in_load", "load"),
     ("half_line_then_exits", "plain-line"),
     ("closes_stdout", "plain-line"),
@@ -282,7 +282,7 @@ fn a_program_that_prints_text_and_ends_is_reported_with_its_text() {
 fn more_than_a_thousand_stray_lines_are_wrong_and_checks_continue() {
     let scratch = Scratch::new();
     let outcome =
-        check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"])
+        check(&scratch, &scratch.faulty("many_stray_lines", &["--amount", "1001"]), &["--timeout", "30"])
             .exits_with(4);
     assert!(failed_checks(&outcome).contains("plain-line"), "{}", outcome.stdout);
     outcome.assert_stdout(&["\n  passed  hello ", "more than 1000 lines on stdout"]);

@@ -248,7 +248,7 @@ fn a_metric_is_explained_by_its_name_or_by_the_title_of_its_column() {
 
 /// Measures an engine whose stray lines on stdout must not appear in the output.
 fn measure(scratch: &Scratch, arguments: &[&str]) -> Outcome {
-    let engine = scratch.faulty("chatter", &[]);
+    let engine = scratch.faulty("stray_lines", &[]);
     let mut command = scratch.orchestrate();
     command.args(DECODE).args(["--blocks", "1", "--iterations", "2"]).arg("-e").arg(engine);
     finish(command.arg("--results").arg(scratch.results()).args(arguments))
@@ -259,7 +259,7 @@ fn with_json_to_stdout_nothing_else_is_on_stdout() {
     let scratch = Scratch::new();
     let outcome = measure(&scratch, &["--json", "-"]).exits_with(0);
     let report = outcome.json();
-    assert_eq!(report["cases"][0]["engine"]["label"], "chatter");
+    assert_eq!(report["cases"][0]["engine"]["label"], "stray_lines");
     outcome.assert_stderr(&["recorded in "]);
 }
 
@@ -301,9 +301,9 @@ fn debug_shows_requests_and_answers_on_stderr_and_nothing_on_stdout() {
     let outcome = measure(&Scratch::new(), &["--json", "-", "--debug"]);
     outcome.json();
     outcome.assert_stderr(&[
-        "[chatter] < {\"type\":\"hello\"",
-        "[chatter] > {",
-        "[chatter] < {\"type\":\"shutdown\"",
+        "[stray_lines] < {\"type\":\"hello\"",
+        "[stray_lines] > {",
+        "[stray_lines] < {\"type\":\"shutdown\"",
     ]);
 }
 

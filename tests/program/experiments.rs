@@ -1,4 +1,4 @@
-//! Tests that the whole program finds planted effects and no others: a slowdown above the noise, none below it, and the right
+//! Tests that the whole program finds chosen effects and no others: a slowdown above the noise, none below it, and the right
 //! ratio on a machine that becomes slower. Noise has a fixed seed. With a new seed in each run, the wrong verdicts that
 //! statistics allows would make tests fail now and then.
 

@@ -50,7 +50,7 @@ const FAULTS: &[FaultCase] = &[
     ("exits_in_load", "", "exited", "load", "exit code 3"),
     ("fails_in_load", "", "model", "load", "`model.safetensors`: header ends after 12 bytes"),
     ("exits_at_sample", "--at 6 --exit-code 41", "exited", "sample 2", "exit code 41"),
-    ("killed_at_sample,chatter", "--at 6 --signal KILL", "exited", "sample 2", "signal 9 (SIGKILL)"),
+    ("killed_at_sample,stray_lines", "--at 6 --signal KILL", "exited", "sample 2", "signal 9 (SIGKILL)"),
     ("killed_at_sample", "--at 6", "exited", "sample 2", "signal 11 (SIGSEGV)"),
     ("aborts_at_sample", "--at 6", "exited", "sample 2", "signal 6 (SIGABRT)"),
     ("half_line_then_exits", "--at 6", "exited", "sample 2", "exit code 3"),
@@ -63,7 +63,7 @@ const FAULTS: &[FaultCase] = &[
         "warm-up 1",
         "drafted tokens, and the request asks for no `speculation`",
     ),
-    ("chatter_flood", "--at 6", "protocol", "sample 2", "1000 lines on stdout that are not JSON"),
+    ("many_stray_lines", "--at 6", "protocol", "sample 2", "1000 lines on stdout that are not JSON"),
     ("huge_line", "--at 6", "protocol", "sample 2", "a line of more than 16 MiB, the limit of the protocol"),
     (
         "endless_line",
@@ -159,7 +159,7 @@ fn engines_with_harmless_faults_are_measured_and_ended_with_the_expected_warning
     let shutdown = "did not shut down as the protocol requires";
     let faults = [
         ("none", "", ""),
-        ("chatter", "--fault chatter", ""),
+        ("stray_lines", "--fault stray_lines", ""),
         ("stderr-flood", "--fault stderr_flood --amount 20000", ""),
         ("only-generate", "--fault says_bad_request_to_hello", ""),
         ("eos", "--fault continues_after_eos", ""),

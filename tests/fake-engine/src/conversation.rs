@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use crate::effects::Launch;
 use crate::fault::{self, eprint, has, print};
-use crate::planted::Launch;
 use crate::script::Script;
 use crate::{answer, false_report, generate, rounding};
 
@@ -257,7 +257,7 @@ fn send(script: &Script, line: &str) {
     if has(script, "garbage") {
         return fault::print_bytes(b"{\"type\":\"hel\xff\xfe \x01 this is no JSON\n");
     }
-    if has(script, "chatter") {
+    if has(script, "stray_lines") {
         print("Loading checkpoint shards: 50%|#####     |\n\n[INFO] all is well\n");
     }
     print(line);

@@ -24,7 +24,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ),
     ("accepts_large_integers", "accepts an `id` and a `seed` above 2^53 - 1"),
     ("garbage", "answers every request with a line that begins with `{` and is neither JSON nor UTF-8"),
-    ("chatter", "writes a few stray lines on stdout before each answer"),
+    ("stray_lines", "writes a few stray lines on stdout before each answer"),
     ("hangs_in_load", "never answers load"),
     ("exits_in_load", "writes a line on stderr and exits with `exit_code`"),
     ("fails_in_load", "answers load with `failed` of kind `model`"),
@@ -39,7 +39,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("half_line_then_hangs", "writes half an answer without a newline, and then nothing"),
     ("half_line_then_exits", "writes half an answer without a newline and exits with `exit_code`"),
     ("closes_stdout", "closes stdout instead of answering, and keeps running"),
-    ("chatter_flood", "writes `amount` stray lines on stdout before the answer"),
+    ("many_stray_lines", "writes `amount` stray lines on stdout before the answer"),
     ("unrequested_drafts", "drafts tokens, also if the request asks for no speculation"),
     ("uncounted_drafts", "drafts tokens without counting them"),
     ("stderr_flood", "writes `amount` lines on stderr before the answer"),
@@ -184,7 +184,7 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, Strin
         exit(script, "fake: error: broken off\n");
     }
     let amount = script.count("amount");
-    if has(script, "chatter_flood") {
+    if has(script, "many_stray_lines") {
         (0..amount)
             .for_each(|n| print(&format!("step {n}: everything is fine, nothing to see in this line\n")));
     }

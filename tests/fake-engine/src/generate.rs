@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::answer::{self, EOS};
+use crate::effects::Launch;
 use crate::false_report;
 use crate::fault::{self, has};
 use crate::kept_answers::{self, Answers};
-use crate::planted::Launch;
 use crate::script::Script;
 
 /// A valid request.

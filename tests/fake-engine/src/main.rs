@@ -1,17 +1,17 @@
 //! An engine with scripted facts and scripted faults, for the orchestrator's tests. It is written only from
 //! `protocol/README.md`. It does not use the kit or the crate `protocol`, so that it shares no mistake with them.
 //!
-//! Settings come from `FAKE_ENGINE='{"fault":"chatter"}'` in the environment, then from `--fault NAME` or `--SETTING VALUE`
+//! Settings come from `FAKE_ENGINE='{"fault":"stray_lines"}'` in the environment, then from `--fault NAME` or `--SETTING VALUE`
 //! on the command line, then from the options of `load`. A later source replaces an earlier one. `--list` prints all
 //! settings and faults.
 
 mod answer;
 mod conversation;
+mod effects;
 mod false_report;
 mod fault;
 mod generate;
 mod kept_answers;
-mod planted;
 mod rounding;
 mod script;
 

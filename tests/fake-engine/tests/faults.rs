@@ -188,13 +188,13 @@ fn an_engine_that_closes_stdout_keeps_running() {
 
 #[test]
 fn stray_output_precedes_the_answer_and_does_not_replace_it() {
-    let mut chatter = Fake::with_fault("chatter");
-    chatter.send(HELLO);
-    let stray: Vec<Vec<u8>> = (0..3).map(|_| chatter.line()).collect();
+    let mut stray = Fake::with_fault("stray_lines");
+    stray.send(HELLO);
+    let stray: Vec<Vec<u8>> = (0..3).map(|_| stray.line()).collect();
     assert!(stray.iter().all(|line| !line.starts_with(b"{")), "{stray:?}");
-    assert_eq!(chatter.message()["type"], "hello");
+    assert_eq!(stray.message()["type"], "hello");
 
-    let mut flood = Fake::start(&json!({ "fault": "chatter_flood", "amount": 3 }));
+    let mut flood = Fake::start(&json!({ "fault": "many_stray_lines", "amount": 3 }));
     flood.send(GENERATE);
     assert!((0..3).all(|_| flood.line().starts_with(b"step ")));
     assert_eq!(ids(&flood.message()).len(), 6);

@@ -1,4 +1,4 @@
-//! Tests that planted effects change the reported times by the formula of their setting, and that these times are true.
+//! Tests that chosen effects change the reported times by the formula of their setting, and that these times are true.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
@@ -38,7 +38,7 @@ fn times(generated: &Value) -> Vec<u64> {
     times.iter().map(|ns| ns.as_u64().unwrap() - start_ns).collect()
 }
 
-/// The factor by which a planted effect multiplied the times of `script`. It must be the same for the first token and between
+/// The factor by which a chosen effect multiplied the times of `script`. It must be the same for the first token and between
 /// tokens.
 fn factor(times: &[u64]) -> f64 {
     let (first, between) = (times[0] as f64 / 2e7, (times[5] - times[0]) as f64 / (5.0 * 2e6));
@@ -47,14 +47,14 @@ fn factor(times: &[u64]) -> f64 {
 }
 
 /// A script with times that are so long that rounding to nanoseconds does not matter.
-fn script(planted: Value) -> Value {
+fn script(chosen: Value) -> Value {
     let mut script = json!({ "first_token_ns": 20_000_000, "per_token_ns": 2_000_000 });
-    script.as_object_mut().unwrap().extend(planted.as_object().unwrap().clone());
+    script.as_object_mut().unwrap().extend(chosen.as_object().unwrap().clone());
     script
 }
 
 #[test]
-fn a_planted_slowdown_scales_every_token_time() {
+fn a_chosen_slowdown_scales_every_token_time() {
     let times = launch_times(script(json!({ "slower_percent": 5 })), 2);
     assert_eq!(times, [[21_000_000, 23_100_000, 25_200_000, 27_300_000, 29_400_000, 31_500_000]; 2]);
     assert_eq!(factor(&launch_times(script(json!({ "slower_percent": -50 })), 1)[0]), 0.5);
@@ -73,8 +73,8 @@ fn a_drift_starts_at_the_given_time_and_not_with_the_process() {
 
 #[test]
 fn launch_noise_differs_between_launches_and_request_noise_between_requests() {
-    let factors = |planted: Value| -> Vec<f64> {
-        launch_times(script(planted), 3).iter().map(|times| factor(times)).collect()
+    let factors = |chosen: Value| -> Vec<f64> {
+        launch_times(script(chosen), 3).iter().map(|times| factor(times)).collect()
     };
     let (one, two) = (factors(json!({ "noise_percent": 10 })), factors(json!({ "noise_percent": 10 })));
     assert!(one.iter().all(|it| *it == one[0]) && two.iter().all(|it| *it == two[0]), "{one:?} {two:?}");
@@ -86,10 +86,10 @@ fn launch_noise_differs_between_launches_and_request_noise_between_requests() {
 }
 
 #[test]
-fn planted_delays_take_real_time() {
+fn chosen_delays_take_real_time() {
     let start = Instant::now();
-    let planted = script(json!({ "slower_percent": 100 }));
-    let answers = generated(&planted, 2);
+    let chosen = script(json!({ "slower_percent": 100 }));
+    let answers = generated(&chosen, 2);
     let elapsed_ns = start.elapsed().as_nanos() as u64;
     let end_ns = |generated: &Value| generated["iterations"][0]["end_ns"].as_u64().unwrap();
     // A slowed request takes 60 ms. Times count from the reading of the request, and the second request is read before the

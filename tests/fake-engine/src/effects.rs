@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::answer::{mix, normal};
 use crate::script::Script;
 
-/// The facts of one launch on which planted effects depend.
+/// The facts of one launch on which chosen effects depend.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     seed: u64,
@@ -46,9 +46,9 @@ impl Launch {
 
 /// The factor of a machine of two speeds. The speed depends only on the time, so all engines have the same speed at one time.
 fn machine_factor(script: &Script, now_ns: u64) -> f64 {
-    let plateau_ns = script.value("plateau_ms").as_u64().unwrap_or(1000).max(1) * 1_000_000;
-    let is_slow = mix(now_ns / plateau_ns) % 2 == 1;
-    if is_slow { 1.0 + fraction(script, "plateau_slower_percent") } else { 1.0 }
+    let phase_ns = script.value("phase_ms").as_u64().unwrap_or(1000).max(1) * 1_000_000;
+    let is_slow = mix(now_ns / phase_ns) % 2 == 1;
+    if is_slow { 1.0 + fraction(script, "slow_phase_percent") } else { 1.0 }
 }
 
 fn fraction(script: &Script, setting: &str) -> f64 {
@@ -71,15 +71,15 @@ mod tests {
     }
 
     #[test]
-    fn without_planted_effects_the_time_factor_is_one() {
+    fn without_effects_the_time_factor_is_one() {
         assert_eq!(Launch::begin().factor(&Script::default(), 3, 1), 1.0);
     }
 
     #[test]
     fn a_machine_of_two_speeds_is_slow_half_of_the_time() {
-        let script = script(json!({ "plateau_slower_percent": 50, "plateau_ms": 200 }));
+        let script = script(json!({ "slow_phase_percent": 50, "phase_ms": 200 }));
         let factors: Vec<f64> =
-            (0..10_000).map(|plateau| machine_factor(&script, plateau * 200_000_000 + 7)).collect();
+            (0..10_000).map(|phase| machine_factor(&script, phase * 200_000_000 + 7)).collect();
         assert!(factors.iter().all(|&factor| factor == 1.0 || factor == 1.5));
         let slow = factors.iter().filter(|&&factor| factor == 1.5).count();
         assert!((4_800..5_200).contains(&slow), "{slow} of 10000");
