@@ -27,7 +27,7 @@ fn assert_contradicted(run: &Run, words: &str) {
 }
 
 #[test]
-fn a_correct_engine_is_not_accused() {
+fn a_correct_engine_is_not_contradicted() {
     assert_eq!(run_with_fault("").contradictions_of(NAME), Vec::<&str>::new());
 }
 

@@ -257,17 +257,17 @@ mod tests {
 
     /// The simulated engines have the largest mean loss and the largest gaps that count as correct.
     #[test]
-    fn the_bound_accuses_no_simulated_correct_engine() {
+    fn no_simulated_correct_engine_exceeds_the_bound() {
         let loss = LossPerToken::of(&costs(), 0.008).unwrap();
         let mut random = stats::Random::seeded(1);
         let (gap, positions) = (GAP_MULTIPLE * loss.largest, 1000);
         let rate = LOSS_MULTIPLE * loss.mean / gap;
         let bound = loss.bound(positions, 1e-6);
-        let mut is_accused = |_| {
+        let mut exceeds = |_| {
             let changed =
                 (0..positions).filter(|_| (random.below(1 << 30) as f64) < rate * (1u64 << 30) as f64);
             changed.count() as f64 * gap > bound
         };
-        assert_eq!((0..2000).filter(|&it: &i32| is_accused(it)).count(), 0);
+        assert_eq!((0..2000).filter(|&it: &i32| exceeds(it)).count(), 0);
     }
 }

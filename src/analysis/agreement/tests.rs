@@ -553,16 +553,16 @@ fn an_engine_with_unlikely_tokens_after_dependent_prompts_is_wrong() {
 }
 
 #[test]
-fn an_engine_is_not_accused_of_tokens_that_rounding_explains_after_dependent_prompts() {
-    let is_accused = |dtype: &str, gap: f64, differing: usize| {
+fn tokens_that_rounding_explains_after_dependent_prompts_are_not_wrong() {
+    let is_wrong = |dtype: &str, gap: f64, differing: usize| {
         let mut record = checked();
         set_dtypes(&mut record, ENGINE, dtype, dtype);
         add_dependent_answers(&mut record, gap, differing);
         engine(&record).reasons.concat().contains("a part of each prompt")
     };
-    assert!(is_accused("bf16", 0.2, 5) && is_accused("q4_0", 1.5, 5));
+    assert!(is_wrong("bf16", 0.2, 5) && is_wrong("q4_0", 1.5, 5));
     // A few unlikely tokens, many near ties, or the gaps that weights in 4 bits cause.
-    assert!(!is_accused("bf16", 0.9, 3) && !is_accused("bf16", 0.02, 8) && !is_accused("q4_0", 1.0, 8));
+    assert!(!is_wrong("bf16", 0.9, 3) && !is_wrong("bf16", 0.02, 8) && !is_wrong("q4_0", 1.0, 8));
 }
 
 #[test]

@@ -32,7 +32,7 @@ const SPAN_QUANTILE: f64 = 0.25;
 /// The least number of requests. If there are fewer, a busy machine may have delayed all of them.
 const MIN_REQUESTS: usize = 3;
 /// The least number of requests of a case for the check of tokens that are stamped together. On a busy machine the prefill of each of
-/// three requests was delayed, and a correct engine was accused.
+/// three requests was delayed, and a correct engine was contradicted.
 const MIN_REQUESTS_STAMPED: usize = 9;
 /// If each of many requests leaves out more than this share, the clock is false, even if the time is below `ALLOWED_NS`. The time
 /// must also be far above that of another engine in the same run. This check is for runs whose requests all have about the same

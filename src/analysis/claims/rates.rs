@@ -3,7 +3,7 @@
 //! weight. So no engine exceeds a limit. Weights in a cache need no bandwidth of memory, but they need the operations.
 //!
 //! A probe may find less than the limit: other virtual machines on the host change the speed of memory, and a busy program halves
-//! it. To accuse a correct engine is worse than to miss a small exaggeration. So a rate above twice the best probe counts only if
+//! it. To contradict a correct engine is worse than to miss a small exaggeration. So a rate above twice the best probe counts only if
 //! several probes agree and nothing else ran. A rate that no such change explains counts in any case (`MEASURED.md`).
 
 use super::configuration_data::{About, ConfigurationData, Contradiction};

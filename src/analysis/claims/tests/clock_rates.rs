@@ -1,4 +1,4 @@
-//! The rates of the checks of clocks, over simulated runs: how many correct engines are accused, and how many false clocks are
+//! The rates of the checks of clocks, over simulated runs: how many correct engines are contradicted, and how many false clocks are
 //! found. The busy machine is that of `tests/records/default-suite.jsonl`: half of the requests of about 40 ms were answered more
 //! than 2 ms after their stamped end. The crowded machine runs eight compilers on two cores: 85 % of the requests above 20 ms,
 //! and 15 % of the shorter ones, were answered 2 to 14 ms late.
@@ -104,7 +104,7 @@ fn simulated(template: &RunRecord, machine: Machine, clock: Clock, time_factor: 
 }
 
 /// The messages that contradict beacon's clock in `RUNS` simulated runs, at most one for each run.
-fn accused(machine: Machine, clock: Clock, time_factors: [f64; 2]) -> Vec<String> {
+fn contradicted(machine: Machine, clock: Clock, time_factors: [f64; 2]) -> Vec<String> {
     let template = record_of_blocks(5, &["ttft", "prefill", "decode"], |_| {});
     let [shortest, longest] = time_factors.map(f64::ln);
     let accusation = |run: u64| {
@@ -123,9 +123,9 @@ const ALL_LENGTHS: [f64; 2] = [0.02, 20.0];
 const SHORT_REQUESTS: [f64; 2] = [0.3, 3.0];
 
 #[test]
-fn correct_clocks_are_accused_in_no_simulated_run() {
+fn correct_clocks_are_contradicted_in_no_simulated_run() {
     for machine in [Machine::Quiet, Machine::Busy, Machine::Crowded] {
-        assert_eq!(accused(machine, Clock::Correct, ALL_LENGTHS), Vec::<String>::new(), "{machine:?}");
+        assert_eq!(contradicted(machine, Clock::Correct, ALL_LENGTHS), Vec::<String>::new(), "{machine:?}");
     }
 }
 
@@ -133,7 +133,7 @@ fn correct_clocks_are_accused_in_no_simulated_run() {
 fn early_stamps_are_found_in_almost_every_simulated_run() {
     for (machine, at_least) in [(Machine::Quiet, RUNS as usize), (Machine::Busy, RUNS as usize * 95 / 100)] {
         for clock in [Clock::Early(0.5), Clock::Early(0.75), Clock::EarlyFirstToken(0.75)] {
-            let found = accused(machine, clock, SHORT_REQUESTS).len();
+            let found = contradicted(machine, clock, SHORT_REQUESTS).len();
             assert!(found >= at_least, "{machine:?} {clock:?}: {found} of {RUNS}");
         }
     }
@@ -142,6 +142,6 @@ fn early_stamps_are_found_in_almost_every_simulated_run() {
 #[test]
 fn tokens_stamped_in_groups_are_found_in_every_simulated_run() {
     for machine in [Machine::Quiet, Machine::Busy] {
-        assert_eq!(accused(machine, Clock::Groups, ALL_LENGTHS).len(), RUNS as usize, "{machine:?}");
+        assert_eq!(contradicted(machine, Clock::Groups, ALL_LENGTHS).len(), RUNS as usize, "{machine:?}");
     }
 }

@@ -58,7 +58,7 @@ fn prompts_of_another_length_than_that_of_the_case_are_not_compared() {
 
 #[test]
 fn a_correct_engine_is_not_reported_on_a_machine_with_two_levels_of_speed() {
-    let mut accused = 0;
+    let mut false_positives = 0;
     for seed in 0..1000 {
         let mut random = Random::seeded(seed);
         // A third of the requests is 1.6 times as slow, and all have noise of 10 %.
@@ -66,7 +66,7 @@ fn a_correct_engine_is_not_reported_on_a_machine_with_two_levels_of_speed() {
             let slowdown = if random.below(3) == 0 { 1.6 } else { 1.0 };
             slowdown * (0.1 * random.normal()).exp()
         });
-        accused += usize::from(!contradictions(&noisy).is_empty());
+        false_positives += usize::from(!contradictions(&noisy).is_empty());
     }
-    assert!(accused <= 1, "{accused}");
+    assert!(false_positives <= 1, "{false_positives}");
 }
