@@ -1,18 +1,12 @@
 """A load: finds or converts the GGUF file, loads its weights and makes the first context. Imports llama.cpp's library."""
 
-from pathlib import Path
-
 import llama_cpp.llama_cpp as bindings
 
 import library
 from context import Contexts
-from conversion import convert_by_program
 from engine_kit import Failed
+from gguf_model import convert, find_gguf
 from model import LlamaModel, Tokenizer
-from model_folder import read_json
-
-# The first bytes of every GGUF file.
-MAGIC = b"GGUF"
 
 # Parts of llama.cpp's messages: for a complete file that it does not support, and for too little memory.
 UNSUPPORTED = ("unknown model architecture", "unsupported", "not supported", "unknown pre-tokenizer")
@@ -119,45 +113,3 @@ def load_failure(file):
         cause = cause.removeprefix("error loading model vocabulary: ")
         return Failed("model", f"`{file}` has no tokenizer that llama.cpp can load: {cause}", hint)
     return Failed("model", f"`{file}`: {cause}", "fetch or copy this file again")
-
-
-def find_gguf(path):
-    """The GGUF file at a path: the file itself, or the only one in a folder without safetensors. None for any other
-    folder."""
-    path = Path(path)
-    if path.is_dir():
-        files = sorted(path.glob("*.gguf"))
-        if len(files) != 1 or any(path.glob("*.safetensors")):
-            return None
-        path = files[0]
-    elif path.suffix.lower() != ".gguf":
-        raise Failed("model", f"`{path}`: expected a `.gguf` file or a model folder")
-    check_magic(path)
-    return path
-
-
-def check_magic(path):
-    """Refuses files that are not GGUF: llama.cpp's own error gives no reason for them."""
-    try:
-        if path.exists() and not path.is_file():
-            # Reading a pipe might never end.
-            raise Failed("model", f"`{path}` is not a file")
-        with path.open("rb") as file:
-            start = file.read(len(MAGIC))
-    except OSError as error:
-        raise Failed("model", f"`{path}`: {error.strerror or error}") from None
-    if start != MAGIC:
-        raise Failed("model", f"`{path}` is not a GGUF file: it begins with {start!r}", "fetch or copy this file again")
-
-
-def convert(path, dtype, phases):
-    """Converts a model to GGUF in `dtype` (None keeps the model's own), and returns the file. The program reuses
-    an earlier conversion of the same content."""
-    if Path(path).is_dir():
-        # Checked first, so that the message names the missing file.
-        read_json(Path(path) / "config.json")
-        if not (Path(path) / "tokenizer.json").is_file():
-            raise Failed("model", f"`{path}`: no `tokenizer.json`, and llama.cpp loads no model without its vocabulary")
-    hint = f"orchestrate model convert {path} --to gguf" + (f" --dtype {dtype}" if dtype else "")
-    arguments = ["convert", str(path), *([dtype] if dtype else [])]
-    return convert_by_program(path, "GGUF", arguments, hint, phases, dtype)

@@ -35,14 +35,14 @@ def convert_by_program(model, format, arguments, hint, phases, note=None):
     if not program:
         raise Failed("unavailable", f"`{model}` needs a conversion to {format}, and `{PROGRAM_VARIABLE}` names no program", hint)
     with phases.time("conversion"):
-        line, errors, code = _run([program, *arguments], lambda fraction: phases.progress("conversion", fraction, note))
+        line, errors, code = run([program, *arguments], lambda fraction: phases.progress("conversion", fraction, note))
     if code != 0 or not line.startswith("/"):
-        cause, hint = _parse_errors(errors) if errors else (f"`{program}` ended with {code}, and named no file", None)
+        cause, hint = parse_errors(errors) if errors else (f"`{program}` ended with {code}, and named no file", None)
         raise Failed("model", f"`{model}` cannot be converted to {format}: {cause}", hint)
     return Path(line)
 
 
-def _parse_errors(errors):
+def parse_errors(errors):
     """The error in the lines of the program's stderr, and its hint or None."""
     error = errors.rpartition("error: ")[2]
     lines = error.splitlines()
@@ -51,7 +51,7 @@ def _parse_errors(errors):
     return cause, next(iter(hints), None)
 
 
-def _run(command, progress):
+def run(command, progress):
     """Runs a command, and passes each fraction on its stdout to `progress`. Returns the last line of its stdout, its stderr and
     its exit status."""
     pipe = subprocess.PIPE

@@ -55,6 +55,7 @@
 pub mod conversion;
 mod engine;
 pub mod facts;
+pub mod gguf;
 mod inbox;
 mod load;
 mod model;

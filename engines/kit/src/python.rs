@@ -33,7 +33,7 @@ pub struct PythonEngine {
 }
 
 /// The files of the Python kit. Every worker imports `engine_kit`.
-const KIT: [(&str, &str); 11] = [
+const KIT: [(&str, &str); 12] = [
     ("checkpoint.py", include_str!("../python/checkpoint.py")),
     ("conversion.py", include_str!("../python/conversion.py")),
     ("engine_kit.py", include_str!("../python/engine_kit.py")),
@@ -44,6 +44,7 @@ const KIT: [(&str, &str); 11] = [
     ("engine_kit_summary.py", include_str!("../python/engine_kit_summary.py")),
     ("engine_kit_tokens.py", include_str!("../python/engine_kit_tokens.py")),
     ("engine_kit_wire.py", include_str!("../python/engine_kit_wire.py")),
+    ("gguf_model.py", include_str!("../python/gguf_model.py")),
     ("model_folder.py", include_str!("../python/model_folder.py")),
 ];
 

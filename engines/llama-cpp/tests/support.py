@@ -21,7 +21,7 @@ HOME = tempfile.TemporaryDirectory(prefix="llama-cpp-tests-")
 os.environ["ORCHESTRATE_HOME"] = HOME.name
 
 from engine_kit import Job, Phases, Tokens
-from loading import convert
+from gguf_model import convert
 from worker import OWN_DTYPE, LlamaCpp
 
 # With these options and f32 weights, all computation is in f32. Fused attention would round keys and values to 16 bits.

@@ -15,7 +15,7 @@ from support import EMBEDDED, ENGINE, KIT, embedded_copy, generate, gguf_file, l
 
 import library
 from engine_kit import Failed, Phases
-from loading import convert
+from gguf_model import convert
 from model_folder import read_tensors
 from worker import DTYPES, read_options
 
