@@ -188,11 +188,11 @@ fn an_engine_that_closes_stdout_keeps_running() {
 
 #[test]
 fn stray_output_precedes_the_answer_and_does_not_replace_it() {
-    let mut stray = Fake::with_fault("stray_lines");
-    stray.send(HELLO);
-    let stray: Vec<Vec<u8>> = (0..3).map(|_| stray.line()).collect();
+    let mut fake = Fake::with_fault("stray_lines");
+    fake.send(HELLO);
+    let stray: Vec<Vec<u8>> = (0..3).map(|_| fake.line()).collect();
     assert!(stray.iter().all(|line| !line.starts_with(b"{")), "{stray:?}");
-    assert_eq!(stray.message()["type"], "hello");
+    assert_eq!(fake.message()["type"], "hello");
 
     let mut flood = Fake::start(&json!({ "fault": "many_stray_lines", "amount": 3 }));
     flood.send(GENERATE);
