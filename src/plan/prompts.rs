@@ -36,6 +36,8 @@ pub struct Prompts {
     context_tokens: Option<u32>,
     /// The ids of the other texts, by kind, which are made when a prompt needs them.
     ids_of_texts: [OnceLock<Vec<u32>>; TextKind::ALL.len()],
+    /// The text of each id, which is made when an output in text is read.
+    texts_of_ids: OnceLock<Vec<String>>,
 }
 
 /// The request that a prompt is for. The key does not depend on the engine, so every engine gets the same prompt.
@@ -70,6 +72,7 @@ impl Prompts {
             text_bytes: text.len(),
             context_tokens: folder.config.context_tokens,
             ids_of_texts: Default::default(),
+            texts_of_ids: OnceLock::new(),
         })
     }
 
@@ -174,10 +177,7 @@ impl Prompts {
         id: u64,
     ) -> Generate {
         let takes_ids = capabilities.is_some_and(|capabilities| capabilities.prompt_ids);
-        let text = |ids: &Vec<u32>| match &workload.prompt {
-            Prompt::Text(OwnText::One(text)) => text.clone(),
-            Prompt::Text(OwnText::File(_)) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
-        };
+        let text = |ids: &Vec<u32>| self.text(workload, ids);
         let single = if let [ids] = batch { Some(ids) } else { None };
         let is_batch = single.is_none();
         Generate {
@@ -195,6 +195,38 @@ impl Prompts {
             sampling: workload.sampling,
             ..Generate::default()
         }
+    }
+}
+
+impl Prompts {
+    /// The text of a prompt, for an engine that takes text.
+    fn text(&self, workload: &Workload, ids: &[u32]) -> String {
+        match &workload.prompt {
+            Prompt::Text(OwnText::One(text)) => text.clone(),
+            Prompt::Text(OwnText::File(_)) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
+        }
+    }
+
+    /// The ids that an engine must make of a prompt that it gets as text. They may differ from the ids of the prompt, because a
+    /// text can be divided into tokens in several ways.
+    pub fn ids_of_text(&self, workload: &Workload, ids: &[u32]) -> Result<Vec<u32>> {
+        self.tokenizer.encode(&self.text(workload, ids))
+    }
+
+    /// The ids of a text without BOS.
+    pub fn encode_output(&self, text: &str) -> Vec<u32> {
+        self.tokenizer.encode(text).map(|ids| ids[self.bos.len()..].to_vec()).unwrap_or_default()
+    }
+
+    /// The text of each id of the vocabulary alone. Empty for a special token.
+    pub fn texts_of_ids(&self) -> &[String] {
+        let ids = 0..self.tokenizer.vocabulary_size() as u32;
+        self.texts_of_ids.get_or_init(|| ids.map(|id| self.tokenizer.decode(&[id])).collect())
+    }
+
+    /// The text of generated ids, without special tokens.
+    pub fn decode_output(&self, ids: &[u32]) -> String {
+        self.tokenizer.decode(ids)
     }
 }
 

@@ -416,6 +416,20 @@ pub struct CheckedOutput {
     /// The tokens that are not the verifier's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differing: Vec<DifferingToken>,
+    /// The ids that were read from the output of an engine that gives text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<ReadText>,
+}
+
+/// The ids of an output in text: of all ids with this text, those that the verifier finds likeliest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadText {
+    pub ids: Vec<u32>,
+    /// The characters of the text after the reported number of tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unread: u32,
+    /// The tokens of the prompt, by the model's own tokenizer if the prompt was sent as text.
+    pub prompt_tokens: u32,
 }
 
 /// A token that is not the verifier's.

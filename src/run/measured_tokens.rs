@@ -11,12 +11,15 @@ use super::checks::{CheckTime, OutputChecks, is_invalid_answer};
 use super::journal::Event;
 use super::launch::Launched;
 use super::memory_groups::memory_shortage;
+use super::read_text::read_text;
 use super::schedule::Schedule;
-use super::unverified::{UnverifiedSample, further_samples, greedy_ids, positions, unverified_samples};
+use super::unverified::{
+    Output, UnverifiedSample, further_samples, greedy_output, positions, unverified_samples,
+};
 use crate::plan::budget::TOKEN_CHECK_DIVISOR;
 use crate::plan::prompts;
 use crate::plan::{Extent, Model, Verification};
-use crate::record::{CheckedOutput, DifferingToken, Entry, ReferenceToken, Sample};
+use crate::record::{CheckedOutput, DifferingToken, Entry, ReadText, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
@@ -126,10 +129,38 @@ impl OutputChecks<'_, '_> {
                 break;
             }
             let sample = &self.journal.record().samples[unverified.sample];
-            let Some(output) = greedy_ids(self.journal.record(), sample).map(<[u32]>::to_vec) else {
-                continue;
+            let (prompt_hash, read) = match greedy_output(self.journal.record(), sample) {
+                Some(Output::Ids(ids)) => (sample.prompt_hash.clone(), Ok(ids.to_vec())),
+                Some(Output::Text { text, tokens }) => (sample.prompt_hash.clone(), Err((text, tokens))),
+                None => continue,
             };
-            let request = (sample.prompt_hash.clone(), output);
+            let (output, read) = match read {
+                Ok(ids) => (ids, None),
+                Err((text, tokens)) => {
+                    let prompt = self.prompt_of(unverified).filter(|_| !check_time.is_over());
+                    let path = &model.path;
+                    let (Some(prompt), Some(prompts)) = (prompt, self.requests.prompts(path)) else {
+                        left_out += 1;
+                        continue;
+                    };
+                    match read_text(launched, prompts, &prompt, (&text, tokens), check_time).await {
+                        Ok(read) => (read.ids.clone(), Some(read)),
+                        Err(Cause::Timeout(_)) if check_time.budget_is_over() => {
+                            left_out += 1;
+                            continue;
+                        }
+                        Err(cause) if cause.engine_survives() && !is_invalid_answer(&cause) => {
+                            left_out += 1;
+                            last_refusal = Some(cause.to_string());
+                            continue;
+                        }
+                        Err(cause) => return Ok(Err(cause)),
+                    }
+                }
+            };
+            // The ids of a prompt in text are others than those of the plan, so their answers are kept apart.
+            let prompt_hash = if read.is_some() { format!("text {prompt_hash}") } else { prompt_hash };
+            let request = (prompt_hash, output);
             if let Some(answer) = known_answer(&answers_by_request, &request) {
                 let answers = Answers { tokens: vec![answer], differing: Some(Vec::new()) };
                 answers_by_request.insert(request.clone(), answers);
@@ -163,7 +194,7 @@ impl OutputChecks<'_, '_> {
             if unverified.is_further() && answers.differing.is_none() {
                 break;
             }
-            self.record_reference_tokens(launched, unverified, answers, positions)?;
+            self.record_reference_tokens(launched, unverified, answers, positions, read)?;
         }
         if left_out > 0 {
             let seconds = check_time.total.as_secs();
@@ -184,6 +215,7 @@ impl OutputChecks<'_, '_> {
         unverified: &UnverifiedSample,
         answers: &Answers,
         positions: usize,
+        read: Option<ReadText>,
     ) -> Result<()> {
         let sample = &self.journal.record().samples[unverified.sample];
         let (launch, case, index) = (sample.launch, sample.case, sample.index);
@@ -203,20 +235,25 @@ impl OutputChecks<'_, '_> {
         if let Some(differing) = &answers.differing {
             let differing = differing.iter().filter(|it| !must_differ(it.verifier_token)).copied().collect();
             let (verifier, positions) = (launched.launch.configuration, positions as u32);
-            let checked = CheckedOutput { verifier, launch, case, index, positions, differing };
+            let checked = CheckedOutput { verifier, launch, case, index, positions, differing, read };
             self.journal.take(Entry::CheckedOutput(checked))?;
         }
         Ok(())
     }
 
-    /// Removes the samples of engines that received text, because such an engine makes its own ids from the text.
+    /// Removes the samples of engines that received text and gave ids, because such an engine makes its own ids from the text. Of an
+    /// engine that also gives text, the whole text is checked, so it must divide the prompt as the model's tokenizer does.
     fn omit_text_prompts(&mut self, unverified_samples: &mut Vec<UnverifiedSample>) -> Result<()> {
         let record = self.journal.record();
         let takes_ids = |configuration: usize| {
             let mut launches = record.launches_of(configuration);
             launches.any(|it| it.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids))
         };
-        let in_text = |unverified: &&UnverifiedSample| !takes_ids(unverified.configuration);
+        let gives_text = |unverified: &UnverifiedSample| {
+            matches!(greedy_output(record, &record.samples[unverified.sample]), Some(Output::Text { .. }))
+        };
+        let in_text =
+            |unverified: &&UnverifiedSample| !takes_ids(unverified.configuration) && !gives_text(unverified);
         let left_out: BTreeSet<usize> =
             unverified_samples.iter().filter(in_text).map(|it| it.configuration).collect();
         unverified_samples.retain(|unverified| !left_out.contains(&unverified.configuration));
@@ -227,7 +264,7 @@ impl OutputChecks<'_, '_> {
         Ok(())
     }
 
-    /// The ids of a sample's prompt, made again.
+    /// The ids of a sample's prompt, made again. If the engine got the prompt as text: the ids that it must make of this text.
     fn prompt_of(&self, unverified: &UnverifiedSample) -> Option<Vec<u32>> {
         let record = self.journal.record();
         let sample = &record.samples[unverified.sample];
@@ -235,9 +272,14 @@ impl OutputChecks<'_, '_> {
         let index = Sample::prompt_index(sample.index, sample.repeat);
         let key = self.plan.prompt_key(block, sample.kind, index);
         let path = &self.plan.configurations[unverified.configuration].model.path;
-        let batch = self.requests.prompts(path)?.batch(&self.plan.cases[sample.case].workload, key).ok()?;
+        let (prompts, workload) = (self.requests.prompts(path)?, &self.plan.cases[sample.case].workload);
+        let batch = prompts.batch(workload, key).ok()?;
         let is_same = prompts::hash_of_batch(&batch) == sample.prompt_hash;
-        batch.into_iter().nth(record.checked_sequence(sample)).filter(|_| is_same)
+        let ids = batch.into_iter().nth(record.checked_sequence(sample)).filter(|_| is_same)?;
+        let mut launches = record.launches_of(unverified.configuration);
+        let takes_ids =
+            launches.any(|it| it.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids));
+        if takes_ids { Some(ids) } else { prompts.ids_of_text(workload, &ids).ok() }
     }
 }
 

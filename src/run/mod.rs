@@ -23,6 +23,7 @@ mod page_cache;
 mod participants;
 mod pass;
 pub mod process;
+mod read_text;
 pub mod reference_answers;
 mod request;
 mod schedule;

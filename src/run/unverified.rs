@@ -120,10 +120,14 @@ fn all_unverified(
         let needs_check = matches!(configuration.role, None | Some(Role::Baseline { .. }))
             && configuration.model.path == model.path
             && Some(case.configuration) != verifier;
-        let Some(ids) = greedy_ids(record, sample).filter(|ids| needs_check && !ids.is_empty()) else {
-            continue;
+        let output = greedy_output(record, sample).filter(|it| needs_check && !it.is_empty());
+        let ids = match output {
+            Some(Output::Ids(ids)) => ids,
+            Some(Output::Text { .. }) => &[],
+            None => continue,
         };
-        let correct_ids = verifier_ids.get(&*sample.prompt_hash);
+        // The ids of a text are not known yet.
+        let correct_ids = verifier_ids.get(&*sample.prompt_hash).filter(|_| !ids.is_empty());
         if correct_ids.is_some_and(|correct| *correct == ids) {
             continue;
         }
@@ -135,6 +139,38 @@ fn all_unverified(
         by_configuration.entry(case.configuration).or_default().push(unverified);
     }
     by_configuration
+}
+
+/// The output of a sample's checked sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output<'a> {
+    Ids(&'a [u32]),
+    /// A text, with the number of tokens that the engine reports.
+    Text {
+        text: String,
+        tokens: usize,
+    },
+}
+
+impl Output<'_> {
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Ids(ids) => ids.is_empty(),
+            Self::Text { tokens, .. } => *tokens == 0,
+        }
+    }
+}
+
+/// The greedy output of the sample's checked sequence. `None` if the sample has no output, or if it was drawn with a temperature.
+pub fn greedy_output<'a>(record: &RunRecord, sample: &'a Sample) -> Option<Output<'a>> {
+    if let Some(ids) = greedy_ids(record, sample) {
+        return Some(Output::Ids(ids));
+    }
+    let workload = &record.header.plan.cases[sample.case].workload;
+    let sequence = sample.iteration.sequences.get(record.checked_sequence(sample))?;
+    let chunks = sequence.chunks.as_ref().filter(|_| workload.is_greedy())?;
+    let text = chunks.iter().map(|chunk| chunk.text.as_str()).collect();
+    Some(Output::Text { text, tokens: sequence.output_tokens? as usize })
 }
 
 /// The ids of the sample's checked sequence. `None` if the sample has no ids, or if they were drawn with a temperature.

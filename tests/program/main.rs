@@ -49,4 +49,5 @@ mod setup;
 mod setup_of_several;
 mod speculative;
 mod terminal;
+mod text_engines;
 mod verbosity;

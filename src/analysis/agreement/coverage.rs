@@ -4,6 +4,7 @@
 
 use super::status::Agreement;
 use super::tokens::greedy_samples;
+use super::tokens_alone::can_score;
 use super::verifier::Verifier;
 use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
@@ -23,6 +24,9 @@ pub fn missing(
         return Vec::new();
     }
     let mut missing = unchecked_workloads(record, configuration, verifier, agreement);
+    if !can_score(record, configuration) {
+        return missing;
+    }
     for why in unscored_window(record, configuration, verifier, agreement) {
         if !missing.contains(&why) {
             missing.push(why);
@@ -62,9 +66,9 @@ fn unchecked_workloads(
         |case: usize| agreement.greedy.as_ref().is_some_and(|greedy| greedy.equal_cases.contains(&case));
     let has_checked_tokens = |case: usize| agreement.gaps.as_ref().is_some_and(|gaps| gaps.is_about(case));
     let measured = |case: usize| record.measured().any(|it| it.case == case);
-    let gives_ids = |case: usize| {
+    let gives_text = |case: usize| {
         let mut samples = greedy_samples(record, configuration).filter(|it| it.case == case);
-        samples.any(|it| it.iteration.sequences.iter().any(|sequence| sequence.output_ids.is_some()))
+        samples.any(|it| it.iteration.sequences.iter().any(|sequence| sequence.chunks.is_some()))
     };
     let takes_ids = record
         .launches_of(configuration)
@@ -83,9 +87,10 @@ fn unchecked_workloads(
         }
         let why = match case {
             Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
-            _ if !gives_ids(index) => "gives text, not ids",
             _ if is_equal(index) || has_checked_tokens(index) => continue,
-            _ if !takes_ids => "takes text, so its prompt ids may differ from the verifier's",
+            _ if !takes_ids && !gives_text(index) => {
+                "takes text, so its prompt ids may differ from the verifier's"
+            }
             Case { workload, .. } => {
                 unchecked.push(format!("`{}`", line(&workload.label)));
                 continue;

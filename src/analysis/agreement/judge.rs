@@ -10,6 +10,7 @@ use super::scores::Scores;
 use super::status::{Agreement, Status, digits_beside, no_checks, two_digits};
 use super::token_loss::TokenLoss;
 use super::tokens::wrong_counts;
+use super::tokens_alone;
 use super::verifier::{Against, Verifier};
 use crate::record::{RunRecord, Sample};
 use crate::text::with_commas;
@@ -76,8 +77,13 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     agreement.against = verifier.against.clone();
     let results = Results { agreement: &agreement, bounds, verifier: verifier_name(&verifier.against) };
     let Differences { wrong, unchecked, tie } = results.differences();
-    let wrong_tokens = [results.wrong_early_text(), results.wrong_tokens(), results.wrong_loss()];
+    let can_score = tokens_alone::can_score(record, configuration);
+    let without_scores = || tokens_alone::wrong_token(&agreement, &results.verifier_of_this_run());
+    let wrong_token = if can_score { None } else { without_scores() };
+    let wrong_tokens =
+        [results.wrong_early_text(), results.wrong_tokens(), results.wrong_loss(), wrong_token];
     let wrong_tokens = wrong_tokens.into_iter().flatten();
+    let wrong_tokens = wrong_tokens.chain(tokens_alone::wrong_counts(record, configuration, &verifier));
     let wrong = results.wrong_scores().into_iter().chain(wrong_tokens).chain(wrong);
     let wrong: Vec<String> = wrong.chain(errors).collect();
     let missing = missing(record, configuration, &verifier, &agreement);
@@ -85,6 +91,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let (status, reasons) = match &agreement.scores {
         _ if !wrong.is_empty() => (Status::Wrong, wrong),
         Some(scores) if missing.is_empty() => results.status(scores, tie),
+        None if missing.is_empty() && !can_score => tokens_alone::status(record, configuration, &agreement),
         _ => (Status::Unverified, missing),
     };
     Agreement { status, reasons, ..agreement }

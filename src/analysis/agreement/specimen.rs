@@ -183,6 +183,7 @@ pub fn add_checked_outputs(record: &mut RunRecord, configuration: usize, positio
             index: sample.index,
             positions: ids.len() as u32,
             differing: positions.iter().map(token).collect(),
+            read: None,
         }));
     }
 }

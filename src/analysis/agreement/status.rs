@@ -32,6 +32,10 @@ pub enum Status {
     Exact,
     /// As close as engines that round to 16 or 8 bits.
     Agrees,
+    /// The tokens agree, in an engine that gives no log-probabilities.
+    TokensAgree,
+    /// The text is that of tokens that agree, in an engine that gives neither ids nor log-probabilities.
+    TextAgrees,
     /// Not close, but within the bounds of its precision.
     Drifts,
     /// Not the output of this model.
@@ -71,6 +75,8 @@ impl Status {
         match self {
             Self::Exact => "exact",
             Self::Agrees => "agrees",
+            Self::TokensAgree => "tokens agree",
+            Self::TextAgrees => "text agrees",
             Self::Drifts => "drifts",
             Self::Wrong => "wrong",
             Self::Unverified => "unverified",

@@ -530,7 +530,8 @@ fn add_dependent_answers(record: &mut RunRecord, gap: f64, differing: usize) -> 
             verifier_logprob: -0.1,
         };
         let differing = if number < differing { vec![token] } else { Vec::new() };
-        let checked = CheckedOutput { verifier: VERIFIER, launch, case, index, positions: 1, differing };
+        let checked =
+            CheckedOutput { verifier: VERIFIER, launch, case, index, positions: 1, differing, read: None };
         record.take(Entry::CheckedOutput(checked));
     }
     dependent.len()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use model_files::{ModelFolder, Tokenizer};
 use protocol::FailureKind::{self, BadRequest, Context, Internal, Unsupported};
-use protocol::{Capabilities, Failed, HelloFacts, Loaded, Message, Request};
+use protocol::{Capabilities, Failed, HelloFacts, Loaded, Message, Output, Request};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -224,9 +224,9 @@ impl CheckedEngine {
         matches!(self.handshake, Handshake::Minimal)
     }
 
-    /// Whether a run can verify the output of this engine: it scores ids, and takes them as prompts.
+    /// Whether a run can verify the output of this engine: it takes prompts as ids, or gives text that the verifier can read.
     pub fn can_be_verified(&self) -> bool {
-        self.known_hello().is_some_and(|hello| hello.capabilities.score && hello.capabilities.prompt_ids)
+        self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids || hello.output == Output::Text)
     }
 
     /// Whether the engine takes text. An engine without `hello` does.

@@ -61,6 +61,12 @@ fn meaning(agreement: &Agreement) -> &'static str {
         (Status::Agrees, _) => {
             "Agrees: its output is as close to the verifier's as that of correct engines in 16 or 8 bits."
         }
+        (Status::TokensAgree, _) => {
+            "Tokens agree: its tokens are those of the verifier, or almost as likely. It gives no log-probabilities."
+        }
+        (Status::TextAgrees, _) => {
+            "Text agrees: its text is that of the verifier's tokens, or of almost as likely ones. It gives no log-probabilities."
+        }
         (Status::Drifts, _) => {
             "Drifts: its output differs clearly from the verifier's, but not more than its precision may cause."
         }
@@ -219,7 +225,7 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
 fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement: &Agreement) {
     let planned = &context.data.plan.configurations[configuration];
     match agreement.status {
-        Status::Exact | Status::Agrees => {}
+        Status::Exact | Status::Agrees | Status::TokensAgree | Status::TextAgrees => {}
         Status::Drifts => part
             .say("To decide whether this is only rounding, measure the same engine in a higher precision."),
         Status::Wrong => part.hint(format!("orchestrate check {}", planned.engine_argument())),

@@ -96,6 +96,16 @@ fn outputs(report: Option<&Report>) -> Part {
                 Precision::Full.bounds().rms
             ),
         ),
+        (
+            Status::TokensAgree,
+            "tokens agree: the same tokens, or almost as likely ones; the engine gives no log-probabilities."
+                .into(),
+        ),
+        (
+            Status::TextAgrees,
+            "text agrees: the text of such tokens; the engine gives neither tokens nor log-probabilities."
+                .into(),
+        ),
         (Status::Drifts, "drifts: more, but within the bound for the precision of the engine.".into()),
         (
             Status::Wrong,

@@ -163,6 +163,8 @@ fn cost(choice: &Choice) -> String {
     let status = match choice.status {
         Status::Exact => "is exact",
         Status::Agrees => "agrees with the verifier",
+        Status::TokensAgree => "has tokens that agree with the verifier's",
+        Status::TextAgrees => "has a text that agrees with the verifier's",
         Status::Drifts => "drifts, within the bounds of its precision",
         Status::Wrong | Status::Unverified => "is not verified",
     };

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use crate::fault::has;
 use crate::rounding::{self, NEAR_TIE_LOGPROB, Work};
 use crate::script::{Script, merged};
+use crate::text;
 
 pub const EOS: u64 = 2;
-const BOS: u64 = 1;
+pub const BOS: u64 = 1;
 /// The smallest id in an output, apart from EOS.
-const FIRST_ORDINARY_ID: u64 = 3;
+pub const FIRST_ORDINARY_ID: u64 = 3;
 
 pub fn failed(id: &Value, kind: &str, message: &str) -> Value {
     let mut failed = json!({ "type": "failed", "kind": kind, "message": message });
@@ -94,11 +95,6 @@ pub fn facts(script: &Script) -> Value {
     merged(facts, script.value("facts"))
 }
 
-/// The ids of a text: a BOS, then one id for each byte.
-pub fn tokenise(prompt: &str) -> Vec<u64> {
-    std::iter::once(BOS).chain(prompt.bytes().map(|byte| FIRST_ORDINARY_ID + u64::from(byte))).collect()
-}
-
 /// The output ids for one prompt. Each id depends on `salt` (0 for greedy decoding) and on all earlier ids, apart from
 /// `ignored_ids`. So a prompt that ends with the first ids of its output gets the other ids of that output.
 pub fn output_ids(
@@ -145,10 +141,15 @@ pub fn output_ids(
 /// One sequence of an answer. `finish` is the reason why the sequence ends.
 pub fn sequence(script: &Script, prompt: &[u64], ids: &[u64], times: &[u64], finish: &str) -> Value {
     let prompt_tokens = prompt.len() + usize::from(has(script, "wrong_prompt_tokens"));
-    let text: String = ids.iter().map(|id| format!(" {id}")).collect();
+    let mut parts = text::parts(script, ids);
+    if has(script, "half_of_text") {
+        parts.truncate(ids.len() / 2);
+        parts.resize(ids.len(), String::new());
+    }
+    let text = parts.concat();
     if script.text("output") == "text" {
-        let chunk = |(id, ns): (&u64, &u64)| json!({ "ns": ns, "text": format!(" {id}"), "tokens": 1 });
-        let chunks: Vec<Value> = ids.iter().zip(times).map(chunk).collect();
+        let chunk = |(text, ns): (&String, &u64)| json!({ "ns": ns, "text": text, "tokens": 1 });
+        let chunks: Vec<Value> = parts.iter().zip(times).map(chunk).collect();
         return json!({
             "prompt_tokens": prompt_tokens, "chunks": chunks, "output_tokens": ids.len(),
             "count_source": "scripted", "finish": finish, "text": text,

@@ -72,6 +72,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("extra_time", "gives the time of the last token twice"),
     ("no_output", "gives no ids and no times of tokens"),
     ("miscounted_chunks", "the chunks of its text have more tokens than `output_tokens`"),
+    ("half_of_text", "gives no text for the second half of its tokens"),
     ("says_eos", "reports `eos` as its end, without an EOS token"),
     ("says_cancelled", "reports `cancelled` as its end"),
     ("more_cached_than_sent", "reports more cached tokens of the prompt than the prompt has"),

@@ -10,6 +10,7 @@ use crate::false_report;
 use crate::fault::{self, has};
 use crate::kept_answers::{self, Answers};
 use crate::script::Script;
+use crate::text;
 
 /// A valid request.
 pub struct Generate {
@@ -48,7 +49,7 @@ pub fn parse(script: &Script, request: &Value) -> Result<Generate, (&'static str
         return Err(("bad_request", format!("exactly one of `{}` is needed", fields.join("`, `"))));
     };
     let parse_prompt = |value: &Value| match value {
-        Value::String(text) if !field.ends_with("_ids") => Some(answer::tokenise(text)),
+        Value::String(text) if !field.ends_with("_ids") => Some(text::ids_of(script, text)),
         Value::Array(ids) if field.ends_with("_ids") => ids.iter().map(Value::as_u64).collect(),
         _ => None,
     };

@@ -14,6 +14,7 @@ mod generate;
 mod kept_answers;
 mod rounding;
 mod script;
+mod text;
 
 use std::process::ExitCode;
 

@@ -28,6 +28,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("engine", "\"fake\"", "the engine's name in `hello`"),
     ("version", "\"1.2.3\"", "the engine's version in `hello`"),
     ("output", "\"ids\"", "the output in `hello`: `ids` or `text`"),
+    (
+        "models_tokenizer",
+        "false",
+        "whether texts are those of the model's `tokenizer.json`; otherwise a text is bytes, and an output numbers",
+    ),
     ("stamp", "\"token\"", "the stamp in `hello`: `token`, `chunk` or `end`"),
     ("deterministic", "true", "the field `deterministic` of `hello`"),
     (
@@ -83,6 +88,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "the number of last ids on which the next id depends, unless the prompt repeats an id; 0: all ids",
     ),
     ("token_ids", "null", "an array: the output ids, instead of computed ids"),
+    ("dropped_words", "0", "the number of words at the start of a prompt in text that are not read"),
     ("wrong_sequence", "null", "the sequence of a batch, counted from 0, whose ids are wrong"),
     ("wrong_from", "null", "the position from which ids are wrong, beginning with request `at`"),
     ("eos_at", "null", "the position of EOS (id 2) in the output"),
