@@ -87,6 +87,19 @@ fn other_tokens_at_near_ties_agree_in_16_bits_and_are_wrong_in_f32() {
 }
 
 #[test]
+fn a_text_that_the_verifier_may_divide_in_another_way_is_never_wrong_in_16_bits() {
+    let rounded = r#"--near-ties 1.0 --rounding '{"bf16":0.05}' --computes-in bf16"#;
+    let bf16 = format!(r#"{TALKER} {rounded} --loaded '{{"weights_dtype":"bf16","compute_dtype":"bf16"}}'"#);
+    let other = format!("{bf16} --wrong-from 0");
+    let run = run(&[("bf16", &bf16), ("other", &other)], Verifier::Engine("--near-ties 1.0"), &[]);
+    assert_ne!(run.status("bf16"), "wrong", "{:?}", run.status_reasons("bf16"));
+    // The text of another model is not verified either.
+    let reasons = run.status_reasons("other").join("; ");
+    assert_eq!(run.status("other"), "unverified", "{reasons}");
+    assert!(reasons.contains("less likely") && reasons.contains("gives only text and rounds"), "{reasons}");
+}
+
+#[test]
 fn the_tokens_of_an_engine_without_scores_agree_or_are_wrong() {
     let mute = r#"--capabilities '{"score":false}'"#;
     let wrong = format!("{mute} --wrong-from 30");

@@ -75,7 +75,7 @@ fn unchecked_workloads(
         .any(|launch| launch.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids));
     let mut missing: Vec<String> = Vec::new();
     let mut unchecked: Vec<String> = Vec::new();
-    let mut has_sample = false;
+    let (mut has_sample, mut is_any_checked) = (false, false);
     for (index, case) in plan.cases.iter().enumerate() {
         if case.configuration != configuration || !measured(index) {
             continue;
@@ -87,7 +87,10 @@ fn unchecked_workloads(
         }
         let why = match case {
             Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
-            _ if is_equal(index) || has_checked_tokens(index) => continue,
+            _ if is_equal(index) || has_checked_tokens(index) => {
+                is_any_checked = true;
+                continue;
+            }
             _ if !takes_ids && !gives_text(index) => {
                 "takes text, so its prompt ids may differ from the verifier's"
             }
@@ -108,7 +111,10 @@ fn unchecked_workloads(
     }
     let for_all = reasons(record, |it| concerns_all(record, configuration, it));
     if verifier.configuration.is_some() {
-        let what = format!("the tokens in {} were not checked", unchecked.join(", "));
+        let what = match is_any_checked {
+            true => format!("the tokens in {} were not checked", unchecked.join(", ")),
+            false => "its tokens were not checked".to_string(),
+        };
         // A recorded reason counts the samples of all engines, so only its cause is repeated.
         const BEFORE_CAUSE: &str = " were not checked: ";
         if let [cause] = &for_all[..] {

@@ -89,6 +89,9 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let missing = missing(record, configuration, &verifier, &agreement);
     let missing: Vec<String> = unchecked.into_iter().chain(missing).collect();
     let (status, reasons) = match &agreement.scores {
+        _ if !wrong.is_empty() && tokens_alone::may_misread(record, configuration, precision) => {
+            (Status::Unverified, tokens_alone::misread(&wrong))
+        }
         _ if !wrong.is_empty() => (Status::Wrong, wrong),
         Some(scores) if missing.is_empty() => results.status(scores, tie),
         None if missing.is_empty() && !can_score => tokens_alone::status(record, configuration, &agreement),

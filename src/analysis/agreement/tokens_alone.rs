@@ -23,6 +23,19 @@ fn gives_text(record: &RunRecord, configuration: usize) -> bool {
     hellos.any(|hello| hello.output == protocol::Output::Text)
 }
 
+/// Whether the verifier may read other tokens than the engine gave. It reads a text by its own likeliest tokens. An engine that
+/// rounds gives some other tokens, and after one of them, the same text can be divided in another way.
+pub fn may_misread(record: &RunRecord, configuration: usize, precision: Precision) -> bool {
+    precision != Precision::Full && gives_text(record, configuration)
+}
+
+/// The reasons why a text that differs from the verifier's verifies nothing, and contradicts nothing.
+pub fn misread(differences: &[String]) -> Vec<String> {
+    let why =
+        "it gives only text and rounds to few bits, so the verifier may have divided the text in another way";
+    differences.iter().take(1).cloned().chain([why.into()]).collect()
+}
+
 /// The status of an engine without `score` whose tokens were checked in every workload, with the reasons why it is no better.
 pub fn status(record: &RunRecord, configuration: usize, agreement: &Agreement) -> (Status, Vec<String>) {
     let compared = [

@@ -188,6 +188,9 @@ fn the_status_of_an_output_has_its_deviation_its_bounds_and_the_next_step() {
     for launch in checks::launches(&mut record, 2) {
         launch.hello.as_mut().unwrap().capabilities.score = false;
     }
+    for sample in checks::samples(&mut record, 2) {
+        sample.iteration.sequences.iter_mut().for_each(|it| it.output_ids = None);
+    }
     let wrong = explained(&record, "beacon");
     assert!(wrong.contains("Wrong: it does not give the output of this model."), "{wrong}");
     assert!(wrong.contains("Over 1,151 held-out tokens, its log-probabilities differ from those of `patient-original` by 2.3 nats"), "{wrong}");
