@@ -111,7 +111,7 @@ fn unchecked_workloads(
     }
     let for_all = reasons(record, |it| concerns_all(record, configuration, it));
     if verifier.configuration.is_some() {
-        let what = match is_any_checked {
+        let what = match is_any_checked || unchecked.len() == 1 {
             true => format!("the tokens in {} were not checked", unchecked.join(", ")),
             false => "its tokens were not checked".to_string(),
         };

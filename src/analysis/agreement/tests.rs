@@ -341,7 +341,7 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
     record.continued.retain(|it| it.configuration != ENGINE);
     samples(&mut record, ENGINE).for_each(|it| it.iteration.sequences[0].output_ids = None);
     let neither = "it gave neither log-probabilities nor ids to compare";
-    assert_eq!(engine(&record).reasons, ["its tokens were not checked", neither]);
+    assert_eq!(engine(&record).reasons, ["the tokens in `decode` were not checked", neither]);
     record.take(Entry::NotChecked(NotChecked {
         configuration: Some(ENGINE),
         reason: "gives text\nalone".into(),
@@ -350,7 +350,7 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
     }));
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
-    assert_eq!(found.reasons, ["its tokens were not checked", "gives text alone; hint: none"]);
+    assert_eq!(found.reasons, ["the tokens in `decode` were not checked", "gives text alone; hint: none"]);
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn reference_answers_alone_leave_measured_tokens_unverified() {
     let found = Agreement::of(&record);
     assert_eq!(found[VERIFIER].status, Status::Exact, "{:?}", found[VERIFIER]);
     assert_eq!(found[ENGINE].status, Status::Unverified);
-    assert_eq!(found[ENGINE].reasons, ["its tokens were not checked"]);
+    assert_eq!(found[ENGINE].reasons, ["the tokens in `decode` were not checked"]);
     add_reference_tokens(&mut record, ENGINE, |_| 0.0);
     assert_eq!(engine(&record).status, Status::Exact);
 }

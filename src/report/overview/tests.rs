@@ -156,7 +156,8 @@ fn an_unverified_engine_never_leads() {
         position("text-only") > position("motor") && position("text-only") < position("absent"),
         "{text}"
     );
-    let hint = "`text-only` UNVERIFIED: its tokens were not checked; hint: implement `score` and `prompt_ids`\n";
+    let hint =
+        "`text-only` UNVERIFIED: its tokens were not checked; hint: implement `score` and `prompt_ids`\n";
     assert!(text.contains(hint), "{text}");
     // Colours make its row less prominent.
     let report = &Report::of(&seven_engines());
