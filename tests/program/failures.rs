@@ -29,6 +29,7 @@ fn every_fault_that_a_run_can_meet_has_a_test() {
         include_str!("containment.rs"),
         include_str!("output_checks.rs"),
         include_str!("perplexity.rs"),
+        include_str!("text_engines.rs"),
         include_str!("../machine/false_claims.rs"),
     ]
     .concat();
