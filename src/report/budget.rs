@@ -5,7 +5,8 @@ use std::time::Duration;
 
 /// The texts before a budget that is proposed. A budget that the run had stands after another text.
 const BEFORE: [&str; 2] = ["hint: --budget ", "hint: `--budget "];
-/// A recorded hint begins with the option.
+/// A recorded hint is the option alone, or lines of options that begin with it. A sentence about the run's own budget begins with
+/// the option too.
 const OPTION: &str = "--budget ";
 
 /// Replaces each proposed budget by the largest one, and returns it. `budgets` are proposed themselves; `texts` may propose some.
@@ -26,7 +27,9 @@ pub fn propose_one(mut texts: Vec<&mut String>, budgets: Vec<&mut String>) -> Op
 fn proposals(text: &str) -> Vec<(usize, &str)> {
     let of_hint = |before: &'static str| text.match_indices(before).map(|(at, before)| at + before.len());
     let mut starts: Vec<usize> = BEFORE.into_iter().flat_map(of_hint).collect();
-    starts.extend(text.starts_with(OPTION).then_some(OPTION.len()));
+    let first_line = text.lines().next().unwrap_or_default();
+    let is_hint = first_line.strip_prefix(OPTION).is_some_and(|value| !value.contains(' '));
+    starts.extend(is_hint.then_some(OPTION.len()));
     starts.sort_unstable();
     let budget = |start: usize| text[start..].split(|it: char| !it.is_ascii_alphanumeric()).next();
     starts.into_iter().filter_map(|start| Some((start, budget(start)?))).collect()
@@ -51,11 +54,13 @@ mod tests {
     #[test]
     fn every_text_proposes_the_largest_budget_and_the_budget_of_the_run_stays() {
         let fact = "no time: `--budget 3s` ended before this case was measured";
+        let too_short = "--budget 1s is too short: about 3 of 5 blocks fit; hint: --budget 4s";
         let mut texts = [
             "fewer blocks; hint: `--budget 14m`",
             "(hint: --budget 90s)",
             "--budget 4s\n--iterations N",
             fact,
+            too_short,
         ]
         .map(String::from);
         let mut needed = "2m".to_string();
@@ -66,6 +71,7 @@ mod tests {
             "(hint: --budget 14m)",
             "--budget 14m\n--iterations N",
             fact,
+            "--budget 1s is too short: about 3 of 5 blocks fit; hint: --budget 14m",
         ];
         assert_eq!(texts, expected);
     }

@@ -44,7 +44,10 @@ pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<P
     }
     let shown = if detail == Detail::Full { agreement.reasons.len() } else { MAX_REASONS };
     for reason in agreement.reasons.iter().take(shown) {
-        part.say(format!("Reason: {}.", line(reason).trim_end_matches('.')));
+        // An output that is verified, but not exact, has a difference that its status allows.
+        let is_allowed = !matches!(agreement.status, Status::Wrong | Status::Unverified);
+        let kind = if is_allowed { "Allowed difference" } else { "Reason" };
+        part.say(format!("{kind}: {}.", line(reason).trim_end_matches('.')));
     }
     next_step(context, &mut part, configuration, agreement);
     Some(part)
