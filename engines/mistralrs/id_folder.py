@@ -54,8 +54,12 @@ def write(target, folder, vocabulary_size):
 
 def explicit(config, tensors):
     """The config with the fields that mistral.rs needs and that a config may leave out: whether the output matrix is the
-    embedding, and the rotation of positions in its older form."""
+    embedding, the layers of Qwen without a sliding window, and the rotation of positions in its older form."""
     config = dict(config)
+    if config.get("model_type") in ("qwen2", "qwen3"):
+        # Without `use_sliding_window`, no layer has a window, and the number has no effect.
+        config.setdefault("use_sliding_window", False)
+        config.setdefault("max_window_layers", config.get("num_hidden_layers"))
     if config.get("tie_word_embeddings") is None:
         config["tie_word_embeddings"] = OUTPUT_MATRIX not in tensors
     rotation = config.pop("rope_parameters", None)

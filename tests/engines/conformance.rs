@@ -46,9 +46,11 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
         });
         // Some engines store the KV cache in fewer bits than they compute in, so the least precise dtype decides.
         let bounds = float_bounds(least_precise(&facts));
-        (name, generated_ids, counts_and_ids, engine.score(&passage), bounds)
+        let scores = engine.scores().then(|| engine.score(&passage));
+        (name, generated_ids, counts_and_ids, scores, bounds)
     });
     let (_, expected, expected_counts_and_ids, expected_scores, _) = engines.next().unwrap();
+    let expected_scores = expected_scores.unwrap();
     assert!(expected.iter().all(|ids| ids.len() == GENERATED_TOKENS as usize));
     assert_eq!(expected_scores.len(), passage.len() - 1);
     // The model was trained on this kind of text, so its probabilities are far from uniform.
@@ -59,7 +61,9 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
             assert_eq!(generated_ids, expected, "{name} after a prompt of {} tokens", prompt.len());
         }
         assert_eq!(counts_and_ids, expected_counts_and_ids, "{name}");
-        assert_agree(&expected_scores, &scores, bounds, &name);
+        if let Some(scores) = scores {
+            assert_agree(&expected_scores, &scores, bounds, &name);
+        }
     }
 }
 
@@ -400,7 +404,11 @@ fn assert_reference_is_unavailable(outcome: &Outcome, record: &Record) {
     assert_eq!(failure["kind"], "unavailable", "{failure}");
     assert!(failure["message"].as_str().unwrap().contains("environment"), "{failure}");
     assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {reference}")), "{failure}");
-    outcome.assert_stdout(&["unavailable: ", &format!("setup {reference}"), &other]);
+    outcome.assert_stdout(&["unavailable: ", &other]);
+    // One command sets up all engines that need it, on one line or more.
+    let mut commands = outcome.stdout.split('`').filter(|it| it.starts_with("orchestrate setup "));
+    let names_reference = commands.any(|it| it.split_whitespace().any(|word| word == reference));
+    assert!(names_reference, "{}", outcome.stdout);
     assert_fits_100_columns(&outcome.stdout);
 }
 

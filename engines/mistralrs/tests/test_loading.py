@@ -73,6 +73,8 @@ class Loading(unittest.TestCase):
         explicit = id_folder.explicit({"rope_parameters": scaled}, {id_folder.OUTPUT_MATRIX: None})
         self.assertEqual(explicit["rope_scaling"], {"rope_type": "llama3", "factor": 8.0})
         self.assertFalse(explicit["tie_word_embeddings"])
+        qwen = id_folder.explicit({"model_type": "qwen3", "num_hidden_layers": 2}, {})
+        self.assertEqual((qwen["use_sliding_window"], qwen["max_window_layers"]), (False, 2))
 
 
 if __name__ == "__main__":

@@ -277,11 +277,32 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         let first = failure.hint.as_ref()?.lines().next()?;
         Some((first.to_string(), format!("`{}`", it.engine.label)))
     });
-    let hints = group_by_key(hinted).into_iter().take(MAX_FAILURES);
+    let (set_ups, others): (Vec<_>, Vec<_>) =
+        hinted.partition(|(hint, name)| set_up_prefix(hint, name).is_some());
+    let hints =
+        joined_set_ups(set_ups).into_iter().chain(group_by_key(others.into_iter())).take(MAX_FAILURES);
     notes.extend(
         hints.map(|(hint, names)| format!("hint for {}: {}", names.join(", "), quoted_command(&hint))),
     );
     notes.into_iter().map(|note| Tone::Dim.of(&verdict_lines::with_plain_spaces(&note))).collect()
+}
+
+/// The part before the name in a command that sets up one engine. `None` for another hint.
+fn set_up_prefix<'a>(hint: &'a str, quoted_name: &str) -> Option<&'a str> {
+    hint.strip_suffix(quoted_name.trim_matches('`')).filter(|prefix| prefix.ends_with(" setup "))
+}
+
+/// One command for all engines that need a set-up, because `setup` takes several names.
+fn joined_set_ups(set_ups: Vec<(String, String)>) -> Vec<(String, Vec<String>)> {
+    let prefixes = set_ups.into_iter().filter_map(|(hint, name)| {
+        let prefix = set_up_prefix(&hint, &name)?.to_string();
+        Some((prefix, name))
+    });
+    let joined = group_by_key(prefixes).into_iter().map(|(prefix, names)| {
+        let engines: Vec<&str> = names.iter().map(|name| name.trim_matches('`')).collect();
+        (format!("{prefix}{}", engines.join(" ")), names)
+    });
+    joined.collect()
 }
 
 /// The path of the record, and the commands that say more. Empty if there is no record, or if the run goes on.
