@@ -181,8 +181,11 @@ impl Connection {
                 "closed stdout and kept running".into()
             }
         };
-        // A program that ends without reading its stdin may have written lines that nothing has read yet.
-        while let Some(line) = self.process.waiting_line() {
+        // A program that ends without reading its stdin may have written lines that nothing has read yet. Only after its end is
+        // it certain that a last line comes.
+        while let Some(line) =
+            if self.ended { self.process.line().await } else { self.process.waiting_line() }
+        {
             // A fault of such a line comes after this one.
             drop(self.parse(line));
         }
