@@ -5,18 +5,18 @@
 //!              2  q[32]   i8                number i = q_i * d
 //!
 //! Q4_0   byte  0  d       f16
-//!              2  q[16]   two of 4 bits     number i = (q_i - 8) * d
+//!              2  q[16]   two of 4 bits in each byte     number i = (q_i - 8) * d
 //!
 //! Q4_1   byte  0  d, m    f16
-//!              4  q[16]   two of 4 bits     number i = q_i * d + m
+//!              4  q[16]   two of 4 bits in each byte     number i = q_i * d + m
 //!
 //! Q5_0   byte  0  d       f16
 //!              2  h       u32               bit i is the highest bit of q_i
-//!              6  q[16]   two of 4 bits     number i = (q_i - 16) * d
+//!              6  q[16]   two of 4 bits in each byte     number i = (q_i - 16) * d
 //!
 //! Q5_1   byte  0  d, m    f16
 //!              4  h       u32
-//!              8  q[16]   two of 4 bits     number i = q_i * d + m
+//!              8  q[16]   two of 4 bits in each byte     number i = q_i * d + m
 //!
 //! Of two numbers in a byte, q_i for i < 16 is the lower half of byte i of q, and q_(i + 16) the upper half.
 //! ```

@@ -4,7 +4,7 @@
 //! byte  0  d       f16
 //!       2  dmin    f16
 //!       4  s[12]   scales and minima of the 8 groups of 32 numbers, packed as `unpack_scale` describes
-//!      16  q[128]  two of 4 bits     number i = (d * scale) * q_i - dmin * minimum, both of group i / 32
+//!      16  q[128]  two of 4 bits in each byte     number i = (d * scale) * q_i - dmin * minimum, both of group i / 32
 //!
 //! Of each 64 numbers, the first 32 are the lower halves of 32 bytes of q, and the other 32 the upper halves.
 //! ```
