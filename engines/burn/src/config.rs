@@ -40,7 +40,7 @@ pub struct Llama3 {
 }
 
 impl Llama3 {
-    /// What each frequency is multiplied by: high frequencies stay, low ones are divided, those between are interpolated.
+    /// The factor of each frequency: high frequencies stay, low ones are divided, those between are interpolated.
     pub fn factors(&self, theta: f64, head_dim: usize) -> Vec<f32> {
         let of_pair = |pair: usize| {
             let wavelength = std::f64::consts::TAU * theta.powf(2.0 * pair as f64 / head_dim as f64);

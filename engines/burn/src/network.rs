@@ -89,7 +89,7 @@ impl Network {
     }
 }
 
-/// What all layers of a forward pass share.
+/// The inputs that all layers of a forward pass share.
 struct Step<'a> {
     rows: usize,
     columns: usize,

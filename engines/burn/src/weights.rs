@@ -26,7 +26,7 @@ pub const PRECISIONS: [Precision; 3] = [
     Precision { name: "f16", burn: DType::F16, files: Dtype::F16 },
 ];
 
-/// What to read, and how.
+/// The source of the weights, and the form in which they are read.
 pub struct Reader<'a> {
     pub folder: &'a ModelFolder,
     pub shape: &'a Shape,
