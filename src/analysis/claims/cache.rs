@@ -14,7 +14,7 @@ use stats::median;
 const MAX_SHARED_TOKENS: u32 = 5;
 /// The least number of tokens in the repeated prompt: for a shorter prompt, a cache saves too little time.
 const MIN_PROMPT_TOKENS: u32 = 64;
-/// The least ratio that shows a cache: the time of the fastest other prompt divided by the time of the repeated prompt.
+/// The least ratio that shows a cache: the time of the fastest new prompt divided by the time of the repeated prompt.
 const MIN_RATIO: f64 = 2.0;
 /// The least number of launches for `MIN_RATIO`. Over fewer, a change of the machine's speed could explain such a ratio.
 const MIN_LAUNCHES: usize = 3;
@@ -78,7 +78,7 @@ impl FasterRepeat {
         let ratio = three_digits(repeat.ratio);
         let message = format!(
             "reports {}, but answers a repeated prompt {ratio} times as fast: its first token in {} comes after {} instead of {} \
-             (the fastest other prompt of each launch; {})",
+             (the fastest new prompt of each launch; {})",
             reported_cache(subject),
             subject.case_name(case),
             time(repeat.repeated_ns),
@@ -93,7 +93,7 @@ impl FasterRepeat {
     }
 }
 
-/// The time to the first token of a repeated prompt, and of the fastest other prompt of the same length.
+/// The time to the first token of a repeated prompt, and of the fastest request of the same length with a new prompt.
 struct RepeatTimes {
     repeated_ns: f64,
     other_ns: f64,
@@ -119,8 +119,10 @@ impl RepeatTimes {
                 let is_long =
                     repeated.iteration.sequences.iter().all(|it| it.prompt_tokens >= MIN_PROMPT_TOKENS);
                 // A discarded request followed a pause of the engine's processes, or other processes disturbed it.
+                // The first request with the repeated prompt is new to a cache, too: it shows that the machine was not faster
+                // before the other prompts.
                 let others = requests().filter(|it| match it.kind {
-                    RequestKind::Warmup => it.index >= IDENTICAL_WARM_UPS,
+                    RequestKind::Warmup => it.index == 0 || it.index >= IDENTICAL_WARM_UPS,
                     RequestKind::Measured => true,
                     RequestKind::Discarded => false,
                 });

@@ -5,6 +5,8 @@ mod clock_rates;
 mod clocks;
 mod prompt_tokens;
 
+use std::ops::Range;
+
 use protocol::{Capabilities, Facts, IgnoreEos};
 
 use super::configuration_data::About;
@@ -343,9 +345,16 @@ fn too_little_time_or_more_threads_than_cores_report_nothing() {
 
 /// A record in which the second request of each launch reaches its first token in this share of the time.
 fn with_repeated_prompt(share: f64, prefix_cache: Option<bool>) -> RunRecord {
+    with_fast_warm_ups(1..2, share, prefix_cache)
+}
+
+/// A record in which these warm-up requests take this share of their time. The first two have the same prompt.
+fn with_fast_warm_ups(indices: Range<u32>, share: f64, prefix_cache: Option<bool>) -> RunRecord {
     record_of(&["prefill"], |record| {
         change_facts(record, |facts| facts.prefix_cache = prefix_cache);
-        for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {
+        for sample in
+            samples(record).filter(|it| it.kind == RequestKind::Warmup && indices.contains(&it.index))
+        {
             let iteration = &mut sample.iteration;
             let first = &mut iteration.sequences[0].token_ns.as_mut().unwrap()[0];
             let shorter = ((*first - iteration.start_ns) as f64 * (1.0 - share)) as u64;
@@ -365,6 +374,11 @@ fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
     assert_remarked(&with_repeated_prompt(0.1, None), "nothing about a prefix cache");
     assert_clean(&with_repeated_prompt(0.1, Some(true)));
     assert_clean(&with_repeated_prompt(0.7, Some(false)));
+}
+
+#[test]
+fn a_machine_that_becomes_slower_after_the_repeated_prompt_is_no_prefix_cache() {
+    assert_clean(&with_fast_warm_ups(0..2, 0.1, Some(false)));
 }
 
 #[test]
