@@ -1,13 +1,12 @@
 """The engine `ctranslate2`: its hello and its loads. The worker imports the library during a load."""
 
-import importlib.metadata
 import sys
 from pathlib import Path
 
 import checkpoint
 import conversion
 import engine_kit
-from engine_kit import Failed, check_offered
+from engine_kit import Failed, check_offered, package_version
 
 # The architectures that the converter reads, and whose outputs the tests have compared with those of another engine.
 ARCHITECTURES = ["gemma", "gpt2", "llama", "mistral", "qwen2", "qwen3"]
@@ -31,15 +30,9 @@ RULES = 1
 
 class CTranslate2(engine_kit.Engine):
     def hello(self):
-        try:
-            version = importlib.metadata.version("ctranslate2")
-        except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup ctranslate2  # or install it into the Python that ORCHESTRATE_PYTHON names"
-            message = f"no ctranslate2 in the Python that runs this engine (`{sys.executable}`)"
-            raise Failed("unavailable", message, hint) from None
         return {
             "engine": "ctranslate2",
-            "version": version,
+            "version": library_version(),
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu"],
@@ -66,9 +59,13 @@ class CTranslate2(engine_kit.Engine):
         return loading.load(request, folder, path, phases)
 
 
+def library_version():
+    return package_version("ctranslate2", "ctranslate2")
+
+
 def convert(model, dtype, phases):
     """The folder with the model in the library's own format."""
-    converter = f"ctranslate2 {importlib.metadata.version('ctranslate2')}; rules {RULES}"
+    converter = f"ctranslate2 {library_version()}; rules {RULES}"
     script = Path(__file__).resolve().parent / "convert.py"
     command = [sys.executable, "-s", script, model, QUANTIZATIONS[dtype]]
     return conversion.convert(model, "ctranslate2", dtype, converter, command, phases)

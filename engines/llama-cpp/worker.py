@@ -1,13 +1,11 @@
 """The engine `llama-cpp`: its hello and its load options. The worker imports llama.cpp's library during a load."""
 
-import importlib.metadata
 import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import engine_kit
-from engine_kit import Failed, read_choice, read_flag
+from engine_kit import Failed, package_version, read_choice, read_flag
 
 # The dtypes of conversions to GGUF. A GGUF file in another dtype can be loaded as it is.
 DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
@@ -24,15 +22,9 @@ class LlamaCpp(engine_kit.Engine):
     options = ("library", "attention", "kv", "repack", "pin")
 
     def hello(self):
-        try:
-            version = importlib.metadata.version("llama-cpp-python")
-        except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup llama-cpp  # or install it into the Python that ORCHESTRATE_PYTHON names"
-            message = f"no llama-cpp-python in the Python that runs this engine (`{sys.executable}`)"
-            raise Failed("unavailable", message, hint) from None
         return {
             "engine": "llama-cpp",
-            "version": version,
+            "version": package_version("llama-cpp", "llama-cpp-python"),
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu"],

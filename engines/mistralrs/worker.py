@@ -1,10 +1,7 @@
 """The engine `mistralrs`: its hello and its load options. The worker imports mistral.rs during a load."""
 
-import importlib.metadata
-import sys
-
 import engine_kit
-from engine_kit import Failed, read_choice
+from engine_kit import Failed, package_version, read_choice
 from id_folder import ARCHITECTURES
 
 # The dtypes of mistral.rs's own arithmetic.
@@ -24,15 +21,9 @@ class MistralRs(engine_kit.Engine):
     options = ("kv",)
 
     def hello(self):
-        try:
-            version = importlib.metadata.version("mistralrs")
-        except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup mistralrs  # or install it into the Python that ORCHESTRATE_PYTHON names"
-            message = f"no mistralrs in the Python that runs this engine (`{sys.executable}`)"
-            raise Failed("unavailable", message, hint) from None
         return {
             "engine": "mistralrs",
-            "version": version,
+            "version": package_version("mistralrs", "mistralrs"),
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu"],

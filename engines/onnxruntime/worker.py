@@ -1,6 +1,5 @@
 """The engine `onnxruntime`: its hello and its load options. The worker imports the library during a load."""
 
-import importlib.metadata
 import os
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from types import SimpleNamespace
 import checkpoint
 import conversion
 import engine_kit
-from engine_kit import Failed, check_offered, read_choice
+from engine_kit import Failed, check_offered, package_version, read_choice
 
 # The architectures that the builder converts, and whose outputs the tests have compared with those of another engine.
 ARCHITECTURES = ["gemma", "llama", "mistral", "phi3", "qwen2", "qwen3"]
@@ -34,15 +33,9 @@ class OnnxRuntime(engine_kit.Engine):
     options = ("activations",)
 
     def hello(self):
-        try:
-            version = importlib.metadata.version("onnxruntime-genai")
-        except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup onnxruntime  # or install it into the Python that ORCHESTRATE_PYTHON names"
-            message = f"no onnxruntime-genai in the Python that runs this engine (`{sys.executable}`)"
-            raise Failed("unavailable", message, hint) from None
         return {
             "engine": "onnxruntime",
-            "version": version,
+            "version": library_version(),
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu"],
@@ -72,6 +65,10 @@ class OnnxRuntime(engine_kit.Engine):
         return loading.load(request, folder, path, phases)
 
 
+def library_version():
+    return package_version("onnxruntime", "onnxruntime-genai")
+
+
 def read_options(options, dtype):
     activations = read_choice(options, "activations", list(ACCURACY_LEVELS))
     if options.get("activations") is not None and dtype == "f32":
@@ -82,8 +79,7 @@ def read_options(options, dtype):
 
 def convert(model, dtype, activations, phases):
     """The folder with the model as an ONNX graph, by the builder of the library."""
-    version = importlib.metadata.version("onnxruntime-genai")
-    converter = f"onnxruntime-genai {version}, activations {activations}; rules {RULES}"
+    converter = f"onnxruntime-genai {library_version()}, activations {activations}; rules {RULES}"
     script = Path(__file__).resolve().parent / "build.py"
     command = [sys.executable, "-s", script, model, PRECISIONS[dtype], ACCURACY_LEVELS[activations]]
     return conversion.convert(model, "onnx", dtype, converter, command, phases)

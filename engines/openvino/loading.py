@@ -16,7 +16,7 @@ import openvino_genai
 
 import conversion
 import convert
-from engine_kit import Failed
+from engine_kit import Failed, package_version
 from model import OpenVINOModel
 
 # GenAI prints the properties of a compiled model at this level of its log, and has no function that returns them.
@@ -56,11 +56,7 @@ def resolve_dtype(requested):
 
 def convert_folder(folder, dtype, phases):
     """The folder of the model as OpenVINO's exporter writes it. It is converted once, and kept in the cache of conversions."""
-    try:
-        versions = " ".join(f"{name} {importlib.metadata.version(name)}" for name in convert.PACKAGES)
-    except importlib.metadata.PackageNotFoundError as error:
-        message = f"no {error.name} in the Python that runs this engine (`{sys.executable}`): it converts models"
-        raise Failed("unavailable", message, "orchestrate setup openvino") from None
+    versions = " ".join(f"{name} {package_version('openvino', name)}" for name in convert.PACKAGES)
     command = [sys.executable, "-s", convert.__file__, folder.path.resolve(), dtype]
     return conversion.convert(folder.path, "openvino", dtype, f"{versions}; rules {convert.RULES}", command, phases)
 

@@ -1,15 +1,10 @@
 """The engine `openvino`: its hello and its load options. The worker imports OpenVINO during a load."""
 
-import importlib.metadata
-import sys
 from types import SimpleNamespace
 
 import engine_kit
-from engine_kit import Failed, read_choice
+from engine_kit import Failed, package_version, read_choice
 from folder import ARCHITECTURES, FORMATS, open_folder
-
-# The package with OpenVINO GenAI. Its version is the version of the engine.
-PACKAGE = "openvino-genai"
 
 # `bf16` needs a processor with bf16 instructions. In `int8` and `int4` the weights have this dtype, and OpenVINO chooses the dtype of
 # the computation.
@@ -26,15 +21,9 @@ class OpenVINO(engine_kit.Engine):
     options = ("kv", "precision")
 
     def hello(self):
-        try:
-            version = importlib.metadata.version(PACKAGE)
-        except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup openvino  # or install it into the Python that ORCHESTRATE_PYTHON names"
-            message = f"no {PACKAGE} in the Python that runs this engine (`{sys.executable}`)"
-            raise Failed("unavailable", message, hint) from None
         return {
             "engine": "openvino",
-            "version": version,
+            "version": package_version("openvino", "openvino-genai"),
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu"],

@@ -3,12 +3,9 @@
 The model runs in eager PyTorch: one request at a time, and by default the whole sequence again for every token.
 """
 
-import importlib.metadata
-import sys
-
 import engine_kit
 import model_folder
-from engine_kit import Failed, read_flag
+from engine_kit import Failed, package_version, read_flag
 from model_folder import FORMATS, INDEX, SINGLE_FILE
 from shape import ARCHITECTURES, read_shape
 
@@ -17,15 +14,9 @@ class PyTorchBaseline(engine_kit.Engine):
     options = ("kv_cache",)
 
     def hello(self):
-        try:
-            version = importlib.metadata.version("torch")
-        except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup pytorch-baseline  # or install PyTorch into the Python that ORCHESTRATE_PYTHON names"
-            message = f"no PyTorch in the Python that runs this engine (`{sys.executable}`)"
-            raise Failed("unavailable", message, hint) from None
         return {
             "engine": "pytorch-baseline",
-            "version": version,
+            "version": package_version("pytorch-baseline", "torch"),
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu", "cuda"],

@@ -1,11 +1,9 @@
 """The engine `tinygrad`: its hello and its load options. The worker imports tinygrad during a load."""
 
-import importlib.metadata
-import sys
 from types import SimpleNamespace
 
 import engine_kit
-from engine_kit import Failed, read_flag
+from engine_kit import Failed, package_version, read_flag
 
 # The dtypes of conversions to GGUF. A GGUF file in another dtype that tinygrad reads can be loaded as it is.
 DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
@@ -23,12 +21,7 @@ class Tinygrad(engine_kit.Engine):
     def hello(self):
         import compiler
 
-        try:
-            version = importlib.metadata.version("tinygrad")
-        except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup tinygrad  # or install it into the Python that ORCHESTRATE_PYTHON names"
-            message = f"no tinygrad in the Python that runs this engine (`{sys.executable}`)"
-            raise Failed("unavailable", message, hint) from None
+        version = package_version("tinygrad", "tinygrad")
         compiler.require_clang()
         return {
             "engine": "tinygrad",

@@ -1,7 +1,7 @@
 """The engine `transformers`: Hugging Face's model classes on PyTorch, with plain `generate` or optimised decode steps."""
 
 import engine_kit
-from engine_kit import Failed
+from engine_kit import Failed, package_version
 from environment import prepare_environment
 from folder import FORMATS, open_folder
 from options import DTYPES, OPTIONS, default_dtype, read_options
@@ -11,19 +11,10 @@ class Transformers(engine_kit.Engine):
     options = OPTIONS
 
     def hello(self):
-        # Imported here, because the import takes time, and in a load it belongs to the phase `import`.
-        import importlib.metadata
-
-        # The version of the last package is the engine's version.
-        for package in ("torch", "transformers"):
-            try:
-                version = importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                hint = "orchestrate setup transformers"
-                raise Failed("unavailable", f"`{package}` is not installed in this engine's environment", hint) from None
+        package_version("transformers", "torch")
         return {
             "engine": "transformers",
-            "version": version,
+            "version": package_version("transformers", "transformers"),
             "deterministic": True,
             "capabilities": {
                 "devices": ["cpu", "cuda"],

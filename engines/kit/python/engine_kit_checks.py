@@ -98,6 +98,20 @@ def read_flag(options, name, default):
     return value
 
 
+def package_version(engine, package):
+    """The version of a package without which the engine cannot answer. If the package is missing, the failure says how to install
+    it."""
+    # Imported here: the import takes time, and only hello needs it.
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        message = f"no `{package}` in the Python that runs this engine (`{sys.executable}`)"
+        hint = f"orchestrate setup {engine}  # or install it into the Python that ORCHESTRATE_PYTHON names"
+        raise Failed("unavailable", message, hint) from None
+
+
 def check_capabilities(request, capabilities):
     """Checks that the engine supports the request, before any load. `use_cache` and the padding are checked after the load."""
     count = len(request.prompts or request.prompts_ids or [None])

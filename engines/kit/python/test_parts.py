@@ -1,11 +1,12 @@
 """Tests the functions that compute a result without a conversation: options, the sampler, timestamps and the summary."""
 
 import math
+import sys
 import unittest
 from collections import Counter
 from types import SimpleNamespace
 
-from engine_kit_checks import read_choice, read_flag
+from engine_kit_checks import package_version, read_choice, read_flag
 from engine_kit_summary import quantile, summarise
 from engine_kit_tokens import GREEDY_BELOW, Job, Sampler, Tokens, uniforms
 from engine_kit_wire import Failed
@@ -38,6 +39,16 @@ class Options(unittest.TestCase):
             with self.assertRaises(Failed) as caught:
                 read_option()
             self.assertEqual(caught.exception.message, message)
+
+
+class Packages(unittest.TestCase):
+    def test_a_missing_package_is_unavailable_with_the_command_that_installs_it(self):
+        with self.assertRaises(Failed) as caught:
+            package_version("snake", "no-such-package")
+        failed = caught.exception
+        expected = f"no `no-such-package` in the Python that runs this engine (`{sys.executable}`)"
+        self.assertEqual((failed.kind, failed.message), ("unavailable", expected))
+        self.assertTrue(failed.hint.startswith("orchestrate setup snake "))
 
 
 class Sampling(unittest.TestCase):
