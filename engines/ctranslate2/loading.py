@@ -56,7 +56,7 @@ def load(request, folder, path, phases):
         "kv_dtype": float_dtype,
         "architecture": folder.architecture,
         "threads": threads,
-        "context_tokens": request.context_tokens or folder.context_tokens,
+        "context_tokens": folder.context_tokens,
         "use_cache": True,
         "prefix_cache": False,
         "weights_bytes": (path / "model.bin").stat().st_size,

@@ -6,7 +6,7 @@ from pathlib import Path
 import checkpoint
 import conversion
 import engine_kit
-from engine_kit import Failed, check_offered, package_version
+from engine_kit import Failed, check_offered, choose_context, package_version
 
 # The architectures that the converter reads, and whose outputs the tests have compared with those of another engine.
 ARCHITECTURES = ["gemma", "gpt2", "llama", "mistral", "qwen2", "qwen3"]
@@ -51,7 +51,7 @@ class CTranslate2(engine_kit.Engine):
         with phases.time("headers"):
             folder = checkpoint.open_checkpoint(request.model, ARCHITECTURES)
             refuse_unsupported(folder)
-            checkpoint.check_context(request, folder)
+            folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
         with phases.time("import"):
             import loading
         loading.check_processor(request.dtype, folder)

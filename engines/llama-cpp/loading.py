@@ -4,7 +4,7 @@ import llama_cpp.llama_cpp as bindings
 
 import library
 from context import Contexts
-from engine_kit import Failed
+from engine_kit import Failed, choose_context
 from gguf_model import convert, find_gguf
 from model import LlamaModel, Tokenizer
 
@@ -41,10 +41,7 @@ def check_context(requested, weights):
     limit, window, reason = bindings.llama_model_n_ctx_train(weights.handle), weights.ignored_window(), ""
     if window is not None and window < limit:
         limit, reason = window, ": llama.cpp ignores its sliding window"
-    if requested is not None and requested > limit:
-        message = f"`context_tokens`: {requested} is more than the {limit} of model `{weights.file.name}`{reason}"
-        raise Failed("context", message)
-    return requested or limit
+    return choose_context(requested, limit, weights.file.name, reason)
 
 
 class Weights:

@@ -6,7 +6,7 @@ import tempfile
 import id_folder
 import library_log
 import model_folder
-from engine_kit import Failed, check_offered
+from engine_kit import Failed, check_offered, choose_context
 from model import MistralRsModel
 
 # mistral.rs reads each of these variables once in a process.
@@ -42,9 +42,7 @@ def open_folder(request):
     for name in ("vocabulary_size", "context_tokens"):
         if getattr(folder, name) is None:
             raise Failed("model", f"`{folder.path / 'config.json'}` has no `{name}`")
-    if request.context_tokens is not None and request.context_tokens > folder.context_tokens:
-        limit = f"the {folder.context_tokens} of model `{folder.name}`"
-        raise Failed("context", f"`context_tokens`: {request.context_tokens} is more than {limit}")
+    folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
     folder.tensors = model_folder.read_tensors(folder.weights)
     biases = [name for name in folder.tensors if name.endswith(".bias")]
     if biases and folder.architecture not in WITH_BIASES:

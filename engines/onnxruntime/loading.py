@@ -22,7 +22,6 @@ def load(request, folder, path, phases):
         model = make_model(path, special, request.threads)
         # The library starts its threads with the model. The calling thread computes too.
         threads = count_threads() - threads_before + 1
-    context_tokens = request.context_tokens or folder.context_tokens
     facts = {
         "device": model.device_type.lower(),
         "weights_dtype": graph.weights_dtype,
@@ -30,7 +29,7 @@ def load(request, folder, path, phases):
         "kv_dtype": graph.kv_dtype,
         "architecture": folder.architecture,
         "threads": threads,
-        "context_tokens": context_tokens,
+        "context_tokens": folder.context_tokens,
         "use_cache": True,
         "prefix_cache": False,
         "weights_bytes": graph.weights_bytes,

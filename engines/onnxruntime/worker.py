@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import checkpoint
 import conversion
 import engine_kit
-from engine_kit import Failed, check_offered, package_version, read_choice
+from engine_kit import Failed, check_offered, choose_context, package_version, read_choice
 
 # The architectures that the builder converts, and whose outputs the tests have compared with those of another engine.
 ARCHITECTURES = ["gemma", "llama", "mistral", "phi3", "qwen2", "qwen3"]
@@ -56,7 +56,7 @@ class OnnxRuntime(engine_kit.Engine):
         with phases.time("headers"):
             folder = checkpoint.open_checkpoint(request.model, ARCHITECTURES)
             refuse_unsupported(folder)
-            checkpoint.check_context(request, folder)
+            folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
         path = convert(request.model, request.dtype, options.activations, phases)
         # The library sends no telemetry. Its telemetry would also start threads of its own, and the worker counts threads.
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"

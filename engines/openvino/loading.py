@@ -32,13 +32,13 @@ CONSTANT = re.compile(r'<data element_type="(\w+)"[^>]* size="(\d+)"')
 WEIGHT_DTYPES = {"f32": "f32", "f16": "bf16", "i8": "int8", "u8": "int8", "i4": "int4", "u4": "int4"}
 
 
-def load(request, dtype, folder, options, context_tokens, phases):
+def load(request, dtype, folder, options, phases):
     """Loads the model in `dtype`; with None OpenVINO chooses between bf16 and f32."""
     dtype = resolve_dtype(dtype)
     converted = convert_folder(folder, dtype, phases)
     with phases.time("compile"):
         pipeline, properties = compile_model(converted, dtype, options, request.threads)
-    facts = read_facts(folder, converted, properties, context_tokens)
+    facts = read_facts(folder, converted, properties)
     check_in_effect(facts, dtype, options)
     return OpenVINOModel(folder, pipeline, facts)
 
@@ -135,7 +135,7 @@ def parse_properties(log):
     return properties
 
 
-def read_facts(folder, converted, properties, context_tokens):
+def read_facts(folder, converted, properties):
     weights_dtype, weights_bytes = weights_of(converted)
     facts = {
         "device": properties["EXECUTION_DEVICES"].lower(),
@@ -144,7 +144,7 @@ def read_facts(folder, converted, properties, context_tokens):
         "kv_dtype": kv_dtype(properties),
         "threads": int(properties["INFERENCE_NUM_THREADS"]),
         "architecture": folder.architecture,
-        "context_tokens": context_tokens,
+        "context_tokens": folder.context_tokens,
         "use_cache": True,
         "prefix_cache": False,
         "weights_bytes": weights_bytes,

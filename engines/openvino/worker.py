@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import engine_kit
-from engine_kit import Failed, package_version, read_choice
+from engine_kit import Failed, choose_context, package_version, read_choice
 from folder import ARCHITECTURES, FORMATS, open_folder
 
 # `bf16` needs a processor with bf16 instructions. In `int8` and `int4` the weights have this dtype, and OpenVINO chooses the dtype of
@@ -47,10 +47,10 @@ class OpenVINO(engine_kit.Engine):
             dtype = None if request.dtype == DEFAULT_DTYPE else request.dtype
             options = read_options(request.options, dtype)
             folder = open_folder(request.model)
-            context_tokens = check_context(request.context_tokens, folder)
+            folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
         with phases.time("import"):
             import loading
-        return loading.load(request, dtype, folder, options, context_tokens, phases)
+        return loading.load(request, dtype, folder, options, phases)
 
 
 def read_options(options, dtype):
@@ -59,14 +59,6 @@ def read_options(options, dtype):
     if dtype in ("f32", "bf16") and precision not in (None, dtype):
         raise Failed("unsupported", f"option `precision`: `{precision}` with dtype `{dtype}`", f"--dtype {precision}")
     return SimpleNamespace(kv=read_choice(options, "kv", KV_DTYPES, None), precision=precision)
-
-
-def check_context(requested, folder):
-    """Returns the longest context of the load, and refuses a longer request."""
-    if requested is not None and requested > folder.context_tokens:
-        limit = f"the {folder.context_tokens} of model `{folder.name}`"
-        raise Failed("context", f"`context_tokens`: {requested} is more than {limit}")
-    return requested or folder.context_tokens
 
 
 if __name__ == "__main__":

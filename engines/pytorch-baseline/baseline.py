@@ -41,14 +41,13 @@ def load(request, folder, keeps_cache, phases):
         decoder.to(device)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-    context_tokens = request.context_tokens or folder.context_tokens
-    return Baseline(folder, decoder, device, request.dtype, context_tokens, keeps_cache)
+    return Baseline(folder, decoder, device, request.dtype, keeps_cache)
 
 
 class Baseline(FolderTokenizerMixin, Model):
-    def __init__(self, folder, decoder, device, dtype, context_tokens, keeps_cache):
+    def __init__(self, folder, decoder, device, dtype, keeps_cache):
         self._folder, self._decoder, self._keeps_cache = folder, decoder, keeps_cache
-        self._device, self._dtype, self._context_tokens = device, dtype, context_tokens
+        self._device, self._dtype = device, dtype
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
 
     @torch.no_grad()
@@ -95,7 +94,7 @@ class Baseline(FolderTokenizerMixin, Model):
             "compute_dtype": self._dtype,
             "threads": torch.get_num_threads(),
             "architecture": self._folder.architecture,
-            "context_tokens": self._context_tokens,
+            "context_tokens": self._folder.context_tokens,
             "use_cache": self._keeps_cache,
             "prefix_cache": False,
             "weights_bytes": DTYPES[self._dtype].itemsize * self._parameters,

@@ -5,7 +5,7 @@ The model runs in eager PyTorch: one request at a time, and by default the whole
 
 import engine_kit
 import model_folder
-from engine_kit import Failed, package_version, read_flag
+from engine_kit import Failed, choose_context, package_version, read_flag
 from model_folder import FORMATS, INDEX, SINGLE_FILE
 from shape import ARCHITECTURES, read_shape
 
@@ -36,7 +36,7 @@ class PyTorchBaseline(engine_kit.Engine):
         with phases.time("headers"):
             keeps_cache = read_flag(request.options, "kv_cache", False)
             folder = open_folder(request.model)
-            check_context(request, folder)
+            folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
             if folder.shape.tied_embeddings:
                 model_folder.refuse_second_output_matrix(folder)
         with phases.time("import"):
@@ -60,12 +60,6 @@ def _choose_file(folder):
     if len(files) > 1 and single_file not in files:
         raise Failed("model", f"{len(files)} safetensors files and no `{INDEX}` in `{folder.path}`")
     return single_file if single_file in files else files[0]
-
-
-def check_context(request, folder):
-    if request.context_tokens is not None and request.context_tokens > folder.context_tokens:
-        limit = f"the {folder.context_tokens} of model `{folder.name}`"
-        raise Failed("context", f"`context_tokens`: {request.context_tokens} is more than {limit}")
 
 
 if __name__ == "__main__":

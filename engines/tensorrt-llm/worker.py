@@ -6,7 +6,7 @@ import engine_kit
 import gpus
 import library
 import processes
-from engine_kit import Failed
+from engine_kit import Failed, choose_context
 from folder import open_folder
 from interface import EXPECTED_VERSION
 from model_folder import FORMATS
@@ -96,9 +96,7 @@ def decide_context(request, folder):
     if requested is None and limit is None:
         message = "`config.json`: neither `max_position_embeddings` nor `n_positions`"
         raise Failed("model", message, "set `context_tokens` in the request `load`")
-    if requested is not None and limit is not None and requested > limit:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{folder.name}`")
-    return requested or limit
+    return choose_context(requested, limit, folder.name)
 
 
 def decide_kv_dtype(settings, folder, chosen, all_gpus):

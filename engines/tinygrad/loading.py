@@ -1,7 +1,7 @@
 """A load: finds or converts the GGUF file, checks it, and lets tinygrad load it and compile its kernels."""
 
 from compiler import SETTINGS
-from engine_kit import Failed
+from engine_kit import choose_context
 from gguf_file import GgufFile
 from gguf_model import convert, find_gguf
 
@@ -39,7 +39,5 @@ def load(request, dtype, options, phases):
 def check_context(requested, gguf):
     """The longest context of the load. Refuses a request for a longer one."""
     limit, reason = gguf.context_limit()
-    if requested is not None and requested > limit:
-        message = f"`context_tokens`: {requested} is more than the {limit} of model `{gguf.path.name}`{reason}"
-        raise Failed("context", message)
-    return requested or min(limit, DEFAULT_CONTEXT)
+    chosen = choose_context(requested, limit, gguf.path.name, reason)
+    return min(chosen, requested or DEFAULT_CONTEXT)

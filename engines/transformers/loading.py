@@ -54,7 +54,7 @@ def load(request, folder, options, phases):
         devices=devices,
         dtype=dtype,
         options=options,
-        context_tokens=request.context_tokens or folder.context_tokens,
+        context_tokens=folder.context_tokens,
         window=attention_window(config.get_text_config(decoder=True)),
         weights=weight_facts(network, dtype, parameters, quantized),
         effects=effects(options, quantized, devices, own_output_matrix),

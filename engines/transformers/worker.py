@@ -1,7 +1,7 @@
 """The engine `transformers`: Hugging Face's model classes on PyTorch, with plain `generate` or optimised decode steps."""
 
 import engine_kit
-from engine_kit import Failed, package_version
+from engine_kit import choose_context, package_version
 from environment import prepare_environment
 from folder import FORMATS, open_folder
 from options import DTYPES, OPTIONS, default_dtype, read_options
@@ -37,7 +37,7 @@ class Transformers(engine_kit.Engine):
         options = read_options(request.options, request.device)
         with phases.time("config"):
             folder = open_folder(request.model)
-            check_context(request, folder)
+            folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
         prepare_environment(request.threads)
         with phases.time("import"):
             if options.path == "fast":
@@ -45,12 +45,6 @@ class Transformers(engine_kit.Engine):
             else:
                 import loading as loader
         return loader.load(request, folder, options, phases)
-
-
-def check_context(request, folder):
-    requested, limit = request.context_tokens, folder.context_tokens
-    if requested is not None and limit is not None and requested > limit:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{folder.name}`")
 
 
 if __name__ == "__main__":

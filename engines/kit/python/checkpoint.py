@@ -60,13 +60,6 @@ def open_checkpoint(path, architectures):
     return folder
 
 
-def check_context(request, folder):
-    """Refuses a context that is longer than the model's."""
-    requested, limit = request.context_tokens, folder.context_tokens
-    if requested is not None and requested > limit:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{folder.name}`")
-
-
 def _class_of(folder):
     classes = folder.config.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes else None

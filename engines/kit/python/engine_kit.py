@@ -35,7 +35,7 @@ import threading
 import time
 
 # Engines import these names from this module.
-from engine_kit_checks import check_logit, check_offered, package_version, read_choice, read_flag
+from engine_kit_checks import check_logit, check_offered, choose_context, package_version, read_choice, read_flag
 from engine_kit_conversation import END, MAX_WAITING_LINES, Conversation, OutputClosed
 from engine_kit_tokens import Job, Phases, Sampler, Tokens
 from engine_kit_wire import Failed, Framer

@@ -98,6 +98,14 @@ def read_flag(options, name, default):
     return value
 
 
+def choose_context(requested, limit, model_name, reason=""):
+    """The longest context of a load: the requested one, or else `limit`, the longest of the model. Refuses a longer request.
+    `reason` says why the limit is lower than the number in the model's config. Without a limit, every request is accepted."""
+    if None not in (requested, limit) and requested > limit:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{model_name}`{reason}")
+    return requested or limit
+
+
 def package_version(engine, package):
     """The version of a package without which the engine cannot answer. If the package is missing, the failure says how to install
     it."""

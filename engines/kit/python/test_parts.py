@@ -6,7 +6,7 @@ import unittest
 from collections import Counter
 from types import SimpleNamespace
 
-from engine_kit_checks import package_version, read_choice, read_flag
+from engine_kit_checks import choose_context, package_version, read_choice, read_flag
 from engine_kit_summary import quantile, summarise
 from engine_kit_tokens import GREEDY_BELOW, Job, Sampler, Tokens, uniforms
 from engine_kit_wire import Failed
@@ -39,6 +39,18 @@ class Options(unittest.TestCase):
             with self.assertRaises(Failed) as caught:
                 read_option()
             self.assertEqual(caught.exception.message, message)
+
+
+class Context(unittest.TestCase):
+    def test_a_load_has_the_requested_context_or_the_longest(self):
+        self.assertEqual([choose_context(requested, 100, "m") for requested in (None, 7, 100)], [100, 7, 100])
+        self.assertEqual((choose_context(7, None, "m"), choose_context(None, None, "m")), (7, None))
+
+    def test_a_context_beyond_the_limit_is_refused_with_the_reason_of_the_limit(self):
+        with self.assertRaises(Failed) as caught:
+            choose_context(101, 100, "m", ": the library ignores its sliding window")
+        message = "`context_tokens`: 101 is more than the 100 of model `m`: the library ignores its sliding window"
+        self.assertEqual((caught.exception.kind, caught.exception.message), ("context", message))
 
 
 class Packages(unittest.TestCase):
