@@ -6,9 +6,9 @@ import platform
 
 import ctranslate2
 
-from engine_kit import Failed, check_logit
+import checkpoint
+from engine_kit import Failed, check_logit, count_threads
 from model import CTranslate2Model, text_of
-from model_folder import DIMENSIONS
 from worker import COMPUTE_TYPES
 
 # This project's names of the library's dtypes.
@@ -54,27 +54,13 @@ def load(request, folder, path, phases):
         "weights_dtype": weights_dtype,
         "compute_dtype": weights_dtype,
         "kv_dtype": float_dtype,
-        "architecture": folder.architecture,
         "threads": threads,
-        "context_tokens": folder.context_tokens,
         "use_cache": True,
         "prefix_cache": False,
         "weights_bytes": (path / "model.bin").stat().st_size,
-        "parameters": folder.parameters,
-        "vocabulary_size": folder.vocabulary_size,
-        "hidden_size": folder.sizes.hidden,
-        "intermediate_size": folder.sizes.inner,
-        **{name: getattr(folder.sizes, name) for name in DIMENSIONS if hasattr(folder.sizes, name)},
-        "eos_ids": folder.eos_ids,
+        **checkpoint.facts(folder),
         "libraries": {"python": platform.python_version(), "ctranslate2": importlib.metadata.version("ctranslate2")},
         "compute_type": generator.compute_type,
         "file": os.fspath(path / "model.bin"),
     }
-    if folder.bos_id is not None:
-        facts["bos_id"] = folder.bos_id
     return CTranslate2Model(folder, generator, facts)
-
-
-def count_threads():
-    """The threads of this process. The library has no function for the number of its threads."""
-    return len(os.listdir("/proc/self/task"))

@@ -3,9 +3,9 @@
 import os
 import tempfile
 
+import checkpoint
 import id_folder
 import library_log
-import model_folder
 from engine_kit import Failed, check_offered, choose_context
 from model import MistralRsModel
 
@@ -29,43 +29,15 @@ _environment = {}
 
 
 def open_folder(request):
-    """Opens the model folder, and adds `vocabulary_size` and `context_tokens`. Refuses a folder that mistral.rs would read
-    wrongly, or only after minutes."""
-    folder = model_folder.open_folder(request.model)
-    if folder.architecture not in id_folder.ARCHITECTURES:
-        offered = ", ".join(f"`{it}`" for it in id_folder.ARCHITECTURES)
-        raise Failed("unsupported", f"architecture `{folder.architecture}`: expected one of {offered}")
-    config = folder.config
-    check_config(config, folder.architecture)
-    folder.vocabulary_size = model_folder.first_integer(config, ("vocab_size",))
-    folder.context_tokens = model_folder.first_integer(config, ("max_position_embeddings",))
-    for name in ("vocabulary_size", "context_tokens"):
-        if getattr(folder, name) is None:
-            raise Failed("model", f"`{folder.path / 'config.json'}` has no `{name}`")
+    """Opens the model folder. Refuses a folder that mistral.rs would read wrongly, or only after minutes."""
+    folder = checkpoint.open_checkpoint(request.model, id_folder.ARCHITECTURES)
+    checkpoint.refuse_other_networks(folder.config, ACTIVATIONS.get(folder.architecture, ["silu"]))
+    check_offered("rope scaling", checkpoint.rope_kind(folder.config), ROTATIONS)
+    bias = next((name for name in folder.tensors if name.endswith(".bias")), None)
+    if bias is not None and folder.architecture not in WITH_BIASES:
+        raise Failed("unsupported", f"mistral.rs reads no biases of `{folder.architecture}`, and the model has `{bias[:120]}`")
     folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
-    folder.tensors = model_folder.read_tensors(folder.weights)
-    biases = [name for name in folder.tensors if name.endswith(".bias")]
-    if biases and folder.architecture not in WITH_BIASES:
-        message = f"mistral.rs reads no biases of `{folder.architecture}`, and the model has `{biases[0][:120]}`"
-        raise Failed("unsupported", message)
-    if config.get("tie_word_embeddings"):
-        model_folder.refuse_second_output_matrix(folder)
     return folder
-
-
-def check_config(config, architecture):
-    """Refuses the fields that mistral.rs ignores, or whose effect was not compared with a reference."""
-    rotation = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rotation.get("rope_type", rotation.get("type", "default")) if isinstance(rotation, dict) else rotation
-    check_offered("rope scaling", str(kind), ROTATIONS)
-    activation = config.get("hidden_activation") or config.get("hidden_act")
-    check_offered("`hidden_act`", activation, ACTIVATIONS.get(architecture, ["silu"]))
-    for field in ("attention_bias", "mlp_bias", "use_sliding_window"):
-        if config.get(field) and not (field == "attention_bias" and architecture in WITH_BIASES):
-            raise Failed("unsupported", f"`{field}`: this engine loads no `{architecture}` model with it")
-    factor = config.get("partial_rotary_factor")
-    if factor not in (None, 1, 1.0):
-        raise Failed("unsupported", f"`partial_rotary_factor` {str(factor)[:40]}: this engine rotates whole heads")
 
 
 def set_environment(threads, kv):
@@ -87,6 +59,7 @@ def load(request, folder, rounded_dtypes, max_sequences, phases):
     rounded = rounded_dtypes.get(request.dtype)
     dtype = ModelDType.F32 if rounded else getattr(ModelDType, request.dtype.upper())
     lines = []
+    # In a run the current folder is that of the launch, which the run removes even if this process is killed.
     with tempfile.TemporaryDirectory(prefix="ids-", dir=os.getcwd()) as ids:
         with phases.time("tokenizer of ids"):
             id_folder.write(ids, folder, folder.vocabulary_size)

@@ -1,25 +1,24 @@
 """A loaded model: generates through mistral.rs's streams of chats, and reports the configuration in effect."""
 
 import importlib.metadata
-import os
 import queue
 import threading
 import time
 
+import checkpoint
 import id_folder
 import library_log
-import model_folder
-from engine_kit import Failed, Model
+from engine_kit import Failed, Model, count_threads
+from model_folder import FolderTokenizerMixin
 
 # The names of mistral.rs's threads that compute, as the kernel shows them.
 COMPUTE_THREADS = "tokio-runtime-w"
 
 
-class MistralRsModel(model_folder.FolderTokenizerMixin, Model):
+class MistralRsModel(FolderTokenizerMixin, Model):
     def __init__(self, runner, folder, request, log_lines):
         self._runner, self._folder, self._embedding_rows = runner, folder, folder.vocabulary_size
-        context = runner.max_sequence_length()
-        self._max_tokens = request.context_tokens or min(context or folder.context_tokens, folder.context_tokens)
+        self._context_tokens = min(runner.max_sequence_length() or folder.context_tokens, folder.context_tokens)
         # The library's times of the latest request, for `compare_with_usage.py`.
         self.usage = []
         self._facts = self._read_facts(request, log_lines)
@@ -98,6 +97,8 @@ class MistralRsModel(model_folder.FolderTokenizerMixin, Model):
                         yield id
                 if chunk.usage is not None:
                     self._check_usage(sequence, chunk.usage, prompt_tokens, count)
+            if self.usage[sequence] is None:
+                raise Failed("internal", "mistral.rs ended its answer without the counts of its tokens")
         except (Failed, GeneratorExit):
             raise
         except BaseException as error:
@@ -129,20 +130,15 @@ class MistralRsModel(model_folder.FolderTokenizerMixin, Model):
             "weights_dtype": weights,
             "compute_dtype": compute_dtype(weights),
             "kv_dtype": narrow_kv if narrow_kv and selected == "f32" else selected,
-            "architecture": folder.architecture,
-            "threads": count_threads(),
-            "context_tokens": self._max_tokens,
             "use_cache": True,
             "prefix_cache": False,
-            "vocabulary_size": folder.vocabulary_size,
-            "eos_ids": folder.eos_ids,
             "libraries": {"mistralrs": importlib.metadata.version("mistralrs")},
-            **model_folder.dimensions(folder.config),
+            **checkpoint.facts(folder),
+            "context_tokens": self._context_tokens,
         }
-        if folder.bos_id is not None:
-            facts["bos_id"] = folder.bos_id
-        if (hidden := model_folder.first_integer(folder.config, ("hidden_size",))) is not None:
-            facts["hidden_size"] = hidden
+        # The library's pool has a thread for each that computes.
+        if (threads := count_threads(COMPUTE_THREADS)) > 0:
+            facts["threads"] = threads
         return facts
 
 
@@ -167,19 +163,6 @@ def compute_dtype(weights_dtype):
     if weights_dtype in ("f32", "f16", "bf16"):
         return weights_dtype
     return "q8_k" if weights_dtype.endswith("_k") else "q8_0"
-
-
-def count_threads():
-    """The threads of the library's pool, which has one for each thread that computes. None of its functions tells their number."""
-    tasks = "/proc/self/task"
-    names = []
-    for task in os.listdir(tasks):
-        try:
-            with open(f"{tasks}/{task}/comm") as file:
-                names.append(file.read().strip())
-        except OSError:
-            pass  # The thread has ended meanwhile.
-    return names.count(COMPUTE_THREADS) or None
 
 
 def request_failure(folder, error):

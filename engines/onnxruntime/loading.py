@@ -7,10 +7,10 @@ import platform
 
 import onnxruntime_genai as genai
 
-from engine_kit import Failed
+import checkpoint
+from engine_kit import Failed, count_threads
 from graph import read_graph
 from model import OnnxModel, Special
-from model_folder import DIMENSIONS
 
 
 def load(request, folder, path, phases):
@@ -27,26 +27,17 @@ def load(request, folder, path, phases):
         "weights_dtype": graph.weights_dtype,
         "compute_dtype": graph.compute_dtype,
         "kv_dtype": graph.kv_dtype,
-        "architecture": folder.architecture,
         "threads": threads,
-        "context_tokens": folder.context_tokens,
         "use_cache": True,
         "prefix_cache": False,
         "weights_bytes": graph.weights_bytes,
-        "parameters": folder.parameters,
-        "vocabulary_size": folder.vocabulary_size,
-        "hidden_size": folder.sizes.hidden,
-        "intermediate_size": folder.sizes.inner,
-        **{name: getattr(folder.sizes, name) for name in DIMENSIONS if hasattr(folder.sizes, name)},
-        "eos_ids": folder.eos_ids,
+        **checkpoint.facts(folder),
         "libraries": {
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in ("onnxruntime-genai", "onnxruntime")},
         },
         "file": os.fspath(path / "model.onnx"),
     }
-    if folder.bos_id is not None:
-        facts["bos_id"] = folder.bos_id
     return OnnxModel(folder, model, special, facts)
 
 
@@ -61,8 +52,3 @@ def make_model(path, special, threads):
         return genai.Model(config)
     except RuntimeError as error:
         raise Failed("model", f"`{path}`: {str(error)[:300]}") from None
-
-
-def count_threads():
-    """The threads of this process. The library has no function for the number of its threads."""
-    return len(os.listdir("/proc/self/task"))

@@ -36,7 +36,7 @@ class OnnxModel(FolderTokenizerMixin, Model):
             if generator is None:
                 generator = self._new_generator(sequences, remaining if job.use_cache else 1)
             if sampler is not None:
-                choose_by(sampler, generator, tokens)
+                self._choose_by(sampler, generator, tokens)
             if remaining == 1:
                 # Weights that are not finite give such logits for every later token, so one check is enough.
                 self._check(generator.get_logits())
@@ -95,12 +95,12 @@ class OnnxModel(FolderTokenizerMixin, Model):
     def _check(self, logits):
         check_logit(float(logits.max()), self._folder.name)
 
-
-def choose_by(sampler, generator, tokens):
-    """Replaces the logits by others that are largest at the sampled id, so that the library takes it."""
-    logits = generator.get_logits()  # [sequences, 1, vocabulary]
-    chosen = numpy.zeros_like(logits)
-    for sequence, row in enumerate(logits[:, -1]):
-        if not tokens.is_done(sequence):
-            chosen[sequence, -1, sampler.pick(row.tolist(), sequence)] = 1
-    generator.set_logits(chosen)
+    def _choose_by(self, sampler, generator, tokens):
+        """Replaces the logits by others that are largest at the sampled id, so that the library takes it."""
+        logits = generator.get_logits()  # [sequences, 1, vocabulary]
+        self._check(logits)
+        chosen = numpy.zeros_like(logits)
+        for sequence, row in enumerate(logits[:, -1]):
+            if not tokens.is_done(sequence):
+                chosen[sequence, -1, sampler.pick(row.tolist(), sequence)] = 1
+        generator.set_logits(chosen)

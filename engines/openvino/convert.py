@@ -34,7 +34,6 @@ def main(model, dtype, output):
     # OpenVINO and NNCF report their use over the network if this package can be imported.
     sys.modules["openvino_telemetry"] = None
     model, output = Path(model), Path(output)
-    check_tensors(model)
     check_weights(model, dtype)
     if dtype in ("f32", "bf16"):
         export(model, dtype, output)
@@ -94,26 +93,6 @@ def weight_files(folder):
         return [folder / "model.safetensors"]
     names = json.loads(index.read_text("utf-8"))["weight_map"].values()
     return [folder / name for name in sorted(set(names))]
-
-
-def check_tensors(folder):
-    """Refuses a checkpoint without all tensors of the architecture: transformers would fill them with random numbers."""
-    import torch
-    from safetensors import safe_open
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
-    found = {}
-    for file in weight_files(folder):
-        with safe_open(file, framework="pt") as tensors:
-            found |= {name: list(tensors.get_slice(name).get_shape()) for name in tensors.keys()}
-    for name, parameter in network.named_parameters():
-        shape = found.get(name, found.get(name.removeprefix(f"{network.base_model_prefix}.")))
-        if shape is None:
-            raise Refused(f"the model has no tensor `{name}`")
-        if shape != list(parameter.shape):
-            raise Refused(f"tensor `{name}`: expected the shape {list(parameter.shape)}, found {shape}")
 
 
 def check_weights(folder, dtype):

@@ -8,12 +8,12 @@ import re
 import sys
 import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import openvino
 import openvino_genai
 
+import checkpoint
 import conversion
 import convert
 from engine_kit import Failed, package_version
@@ -143,16 +143,10 @@ def read_facts(folder, converted, properties):
         "compute_dtype": properties["INFERENCE_PRECISION_HINT"],
         "kv_dtype": kv_dtype(properties),
         "threads": int(properties["INFERENCE_NUM_THREADS"]),
-        "architecture": folder.architecture,
-        "context_tokens": folder.context_tokens,
         "use_cache": True,
         "prefix_cache": False,
         "weights_bytes": weights_bytes,
-        "parameters": parameters_of(folder),
-        "vocabulary_size": folder.vocabulary_size,
-        "hidden_size": folder.hidden_size,
-        **folder.dimensions,
-        "eos_ids": folder.eos_ids,
+        **checkpoint.facts(folder),
         "libraries": library_versions(),
         "attention": "paged",
         "dynamic_quantization_group_size": int(properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"]),
@@ -160,8 +154,6 @@ def read_facts(folder, converted, properties):
         "instructions": properties.get("RUNTIME_REQUIREMENTS", "").rpartition("isa=")[2],
         "folder": str(converted),
     }
-    if folder.bos_id is not None:
-        facts["bos_id"] = folder.bos_id
     return facts
 
 
@@ -188,17 +180,6 @@ def weights_of(converted):
         totals[element_type] = totals.get(element_type, 0) + int(size)
     main_type = max(totals, key=totals.__getitem__)
     return WEIGHT_DTYPES.get(main_type, main_type), sum(totals.values())
-
-
-def parameters_of(folder):
-    """The number of weights in the checkpoint. A tied output matrix counts once."""
-    counts = {name: 1 for name in folder.tensors}
-    for name, tensor in folder.tensors.items():
-        for size in tensor.shape:
-            counts[name] *= size
-    if folder.is_tied:
-        counts.pop("lm_head.weight", None)
-    return sum(counts.values())
 
 
 def library_versions():

@@ -2,9 +2,17 @@
 
 from types import SimpleNamespace
 
+import checkpoint
 import engine_kit
-from engine_kit import Failed, choose_context, package_version, read_choice
-from folder import ARCHITECTURES, FORMATS, open_folder
+from engine_kit import Failed, check_offered, choose_context, package_version, read_choice
+
+# The architectures whose conversions are compared with the reference in the tests. The exporter reads more, but it refuses `gemma`
+# with this version of transformers.
+ARCHITECTURES = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2"]
+
+# The rope scalings that a conversion can express. The others depend on the length of a sequence, and the exporter records the
+# computation of one length.
+ROPE_SCALINGS = ["default", "linear", "llama3", "yarn"]
 
 # `bf16` needs a processor with bf16 instructions. In `int8` and `int4` the weights have this dtype, and OpenVINO chooses the dtype of
 # the computation.
@@ -28,7 +36,7 @@ class OpenVINO(engine_kit.Engine):
             "capabilities": {
                 "devices": ["cpu"],
                 "dtypes": DTYPES,
-                "formats": FORMATS,
+                "formats": ["safetensors"],
                 "architectures": ARCHITECTURES,
                 "batch": 64,
                 "use_cache_toggle": True,
@@ -46,7 +54,8 @@ class OpenVINO(engine_kit.Engine):
         with phases.time("headers"):
             dtype = None if request.dtype == DEFAULT_DTYPE else request.dtype
             options = read_options(request.options, dtype)
-            folder = open_folder(request.model)
+            folder = checkpoint.open_checkpoint(request.model, ARCHITECTURES)
+            check_offered("rope scaling", checkpoint.rope_kind(folder.config), ROPE_SCALINGS)
             folder.context_tokens = choose_context(request.context_tokens, folder.context_tokens, folder.name)
         with phases.time("import"):
             import loading

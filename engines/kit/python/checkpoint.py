@@ -1,5 +1,5 @@
-"""Checks the tensors of a model folder before the converter of another project reads them. Those converters load the folder with
-Hugging Face's `transformers`, which fills missing tensors with random numbers and ignores the tensors of additional layers.
+"""Checks the tensors of a model folder before another project's library or converter reads them: many ignore the tensors of
+additional layers, and converters that use `transformers` fill missing tensors with random numbers.
 
 This module imports no tensor library, so that a broken folder is reported before any conversion.
 """
@@ -42,8 +42,9 @@ def open_checkpoint(path, architectures):
         raise Failed("model", f"`{folder.path / 'config.json'}`: `model_type` is missing")
     check_offered("architecture", folder.architecture, architectures)
     check_offered("`architectures` in `config.json`", _class_of(folder), [CLASSES[folder.architecture]])
-    if config.get("quantization_config") is not None:
-        message = "`config.json`: the weights are already quantized, and this engine converts only unquantized weights"
+    if (quantization := config.get("quantization_config")) is not None:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+        message = f"`config.json`: the weights are already quantized (`{str(method)[:80]}`), and this engine reads only unquantized weights"
         raise Failed("unsupported", message, "load the folder of the original weights")
     if not folder.is_indexed and folder.path / model_folder.SINGLE_FILE not in folder.weights:
         raise Failed("model", f"`{folder.path}` has neither `{model_folder.SINGLE_FILE}` nor `{model_folder.INDEX}`")
@@ -60,11 +61,27 @@ def open_checkpoint(path, architectures):
     return folder
 
 
+def facts(folder):
+    """The facts of a load that the folder states."""
+    sizes = folder.sizes
+    facts = {
+        "architecture": folder.architecture,
+        "context_tokens": folder.context_tokens,
+        "parameters": folder.parameters,
+        "vocabulary_size": sizes.vocabulary,
+        "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.inner,
+        **{name: getattr(sizes, name) for name in ("layers", "heads", "kv_heads", "head_dim")},
+        "eos_ids": folder.eos_ids,
+    }
+    return facts if folder.bos_id is None else {**facts, "bos_id": folder.bos_id}
+
+
 def _class_of(folder):
     classes = folder.config.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes else None
     if not isinstance(first, str):
-        raise Failed("model", f"`{folder.path / 'config.json'}`: `architectures` is missing, and the converter needs it")
+        raise Failed("model", f"`{folder.path / 'config.json'}`: `architectures` is missing, and the library needs it")
     return first
 
 

@@ -1,40 +1,31 @@
-"""The embedded model as GGUF files, and functions that load a model and generate with the worker's own code."""
+"""The embedded model as GGUF files, and loads. The kit's `engine_tests` has what the tests of several engines share."""
 
-import os
+import functools
 import struct
 import sys
-import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 ENGINE = Path(__file__).resolve().parent.parent
-ROOT = ENGINE.parents[1]
-KIT = ENGINE.parent / "kit" / "python"
-EMBEDDED = ROOT / "models" / "embedded"
-sys.path[:0] = [str(ENGINE), str(KIT)]
+sys.path[:0] = [str(ENGINE), str(ENGINE.parent / "kit" / "python")]
 
-# The program for conversions, unless the environment names another program.
-PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
-os.environ.setdefault("ORCHESTRATE_ENGINE_PROGRAM", str(PROGRAM))
-# Conversions go to a separate folder.
-HOME = tempfile.TemporaryDirectory(prefix="llama-cpp-tests-")
-os.environ["ORCHESTRATE_HOME"] = HOME.name
-
-from engine_kit import Job, Phases, Tokens
+import engine_tests
+from checkout import EMBEDDED, use_program
+from engine_kit import Phases
 from gguf_model import convert
-from worker import OWN_DTYPE, LlamaCpp
+from worker import LlamaCpp
+
+use_program("llama-cpp-engine")
+# Conversions go to a separate folder.
+engine_tests.use_own_home()
 
 # With these options and f32 weights, all computation is in f32. Fused attention would round keys and values to 16 bits.
 EXACT_OPTIONS = {"kv": "f32", "attention": "plain"}
 
-_files = {}
 
-
+@functools.cache
 def gguf_file(dtype):
     """The GGUF file of the embedded model in a dtype."""
-    if dtype not in _files:
-        _files[dtype] = convert(EMBEDDED, dtype, Phases())
-    return _files[dtype]
+    return convert(EMBEDDED, dtype, Phases())
 
 
 def with_metadata(content, numbers):
@@ -50,25 +41,5 @@ def with_metadata(content, numbers):
     return content[:16] + struct.pack("<Q", count) + added + content[24:]
 
 
-def embedded_copy(folder):
-    """A copy of the embedded model in a new folder."""
-    copy = Path(folder) / "copy"
-    copy.mkdir()
-    for path in EMBEDDED.iterdir():
-        if path.is_file():
-            (copy / path.name).write_bytes(path.read_bytes())
-    return copy
-
-
 def load_model(model=None, options=None, **fields):
-    """Loads a model as the worker does: by default the embedded model in f32, with 2 threads."""
-    request = {"model": str(model or gguf_file("f32")), "dtype": OWN_DTYPE, "threads": 2, "context_tokens": None}
-    return LlamaCpp().load(SimpleNamespace(options=options or {}, **{**request, **fields}), Phases())
-
-
-def generate(model, prompts, new_tokens, **fields):
-    """The new ids of each prompt."""
-    job = Job(prompts, new_tokens, **fields)
-    tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
-    model.generate(job, tokens)
-    return [tokens.ids(sequence) for sequence in range(len(prompts))]
+    return engine_tests.load(LlamaCpp(), model or gguf_file("f32"), options, **fields)

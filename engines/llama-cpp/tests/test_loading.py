@@ -2,28 +2,28 @@
 
 import json
 import os
+import shutil
 import struct
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from support import EMBEDDED, ENGINE, KIT, embedded_copy, generate, gguf_file, load_model, with_metadata
+from support import gguf_file, load_model, with_metadata
 
 import library
+from checkout import EMBEDDED
 from engine_kit import Failed, Phases
+from engine_tests import RefusalTests, changed_folder, generate, scratch, with_number_in_last_norm, worker_answers
 from gguf_model import convert
-from model_folder import read_tensors
 from worker import DTYPES, read_options
 
 # The GGUF field of the architecture, up to its value: the name, the type (8: a string), and the length of the value.
 ARCHITECTURE = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0"
 
 
-class Loads(unittest.TestCase):
+class Loads(RefusalTests):
     def test_a_folder_is_converted_to_every_dtype_and_the_facts_report_the_dtype(self):
         for dtype in DTYPES:
             facts = load_model(EMBEDDED, dtype=dtype).facts()
@@ -93,32 +93,22 @@ class Loads(unittest.TestCase):
             path = Path(folder) / "model.gguf"
             path.write_bytes(with_metadata(gguf_file("f32").read_bytes(), keys))
             self.assertEqual(load_model(path).facts()["eos_ids"], [1, 7, 9])
-            copy = embedded_copy(folder)
+            copy = changed_folder(EMBEDDED)
+            (copy / "generation_config.json").unlink(missing_ok=True)
             (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 1, 7]}))
             self.assertEqual(load_model(copy).facts()["eos_ids"], [9, 1, 7])
 
     def test_weights_that_are_not_finite_fail_requests(self):
-        with tempfile.TemporaryDirectory() as folder:
-            copy = embedded_copy(folder)
-            file = copy / "model.safetensors"
-            norm = read_tensors([file])["model.norm.weight"]
-            content = bytearray(file.read_bytes())
-            for bits in (0x7FC0, 0x7F80):  # NaN and infinity
-                content[norm.offset + 6 : norm.offset + 8] = struct.pack("<H", bits)
-                file.write_bytes(content)
-                model = load_model(copy)
-                message = "its weights lead to logits that are NaN or infinite"
-                sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
-                for request in (
-                    lambda: generate(model, [[0, 5]], 4),
-                    lambda: generate(model, [[0, 5], [7]], 4, use_cache=False),
-                    lambda: generate(model, [[0, 5]], 4, sampling=sampling),
-                    lambda: model.score([0, 5, 9]),
-                ):
-                    with self.assertRaises(Failed) as raised:
-                        request()
-                    self.assertEqual(raised.exception.kind, "model")
-                    self.assertIn(message, raised.exception.message)
+        for bits in (0x7FC0, 0x7F80):  # NaN and infinity
+            model = load_model(with_number_in_last_norm(EMBEDDED, bits))
+            sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
+            for request in (
+                lambda: generate(model, [[0, 5]], 4),
+                lambda: generate(model, [[0, 5], [7]], 4, use_cache=False),
+                lambda: generate(model, [[0, 5]], 4, sampling=sampling),
+                lambda: model.score([0, 5, 9]),
+            ):
+                self.assert_refused("model", "its weights lead to logits that are NaN or infinite", request)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one processor")
     def test_a_pinned_model_pins_the_calling_thread_until_the_model_is_dropped(self):
@@ -135,15 +125,7 @@ class Loads(unittest.TestCase):
         self.assertEqual(generate(load_model(options={"pin": True}, threads=len(allowed) + 1), [[0, 5]], 8), expected)
 
 
-class RefusalCase(unittest.TestCase):
-    def assert_refused(self, kind, text, call):
-        with self.assertRaises(Failed) as raised:
-            call()
-        self.assertEqual(raised.exception.kind, kind, raised.exception.message)
-        self.assertIn(text, raised.exception.message)
-
-
-class Refusals(RefusalCase):
+class Refusals(RefusalTests):
     def test_a_broken_file_is_refused_with_the_reason(self):
         content = gguf_file("f32").read_bytes()
         self.assertIn(ARCHITECTURE + b"llama", content)
@@ -211,41 +193,32 @@ class Refusals(RefusalCase):
 
 class Conversions(unittest.TestCase):
     def test_a_conversion_of_the_same_content_in_another_folder_is_found_again(self):
-        copy = embedded_copy(self.enterContext(tempfile.TemporaryDirectory()))
         first = gguf_file("f32")
         inode = first.stat().st_ino
+        copy = shutil.copytree(EMBEDDED, scratch() / "copy")
         self.assertEqual(convert(copy, "f32", Phases()), first)
         self.assertEqual(first.stat().st_ino, inode)
-        # Other weights give another file.
-        weights = bytearray((copy / "model.safetensors").read_bytes())
-        weights[-100] ^= 1
-        (copy / "model.safetensors").write_bytes(weights)
-        self.assertNotEqual(convert(copy, "f32", Phases()), first)
+
+        def change_last_number(content, tensors):
+            content[-100] ^= 1
+
+        self.assertNotEqual(convert(changed_folder(EMBEDDED, change_last_number), "f32", Phases()), first)
 
 
 class Process(unittest.TestCase):
-    def answers(self, *requests, **environment):
-        """Runs the worker as a program; only the protocol may appear on its stdout."""
-        sent = "".join(json.dumps(request) + "\n" for request in requests)
-        command = [sys.executable, "-s", str(ENGINE / "worker.py")]
-        environment = {**os.environ, "PYTHONPATH": str(KIT), **environment}
-        done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
     def test_the_engine_answers_after_a_broken_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "truncated.gguf"
             path.write_bytes(gguf_file("f32").read_bytes()[:100_000])
             load = {"type": "load", "model": str(path)}
-            answers = self.answers({"type": "hello", "protocol": 1}, load, {**load, "model": str(gguf_file("f32"))})
-        kinds = [answer["type"] for answer in answers if answer["type"] != "progress"]
+            requests = [{"type": "hello", "protocol": 1}, load, {**load, "model": str(gguf_file("f32"))}]
+            kinds = [answer["type"] for answer in worker_answers("llama-cpp", requests)]
         self.assertEqual(kinds, ["hello", "failed", "loaded"])
 
     def test_the_same_request_always_has_the_same_answer(self):
         load = {"type": "load", "model": str(gguf_file("q8_0")), "threads": 2}
         generate = {"type": "generate", "prompt_ids": [0, 5, 9], "max_new_tokens": 32, "ignore_eos": True, "iterations": 5}
-        answer = self.answers(load, generate)[-1]
+        answer = worker_answers("llama-cpp", [load, generate])[-1]
         ids = [iteration["sequences"][0]["output_ids"] for iteration in answer["iterations"]]
         self.assertEqual(ids, [ids[0]] * 5)
 
@@ -255,7 +228,8 @@ class Process(unittest.TestCase):
                 os.symlink(path, Path(folder) / path.name)
             load = {"type": "load", "model": str(gguf_file("f32")), "options": {"library": f"{folder}/libllama.so"}}
             environment = {"LLAMA_CPP_LIB_PATH": ""} if "LLAMA_CPP_LIB_PATH" in os.environ else {}
-            answers = self.answers(load, {"type": "generate", "prompt": "The", "max_new_tokens": 2}, **environment)
+            requests = [load, {"type": "generate", "prompt": "The", "max_new_tokens": 2}]
+            answers = worker_answers("llama-cpp", requests, **environment)
         self.assertEqual([answer["type"] for answer in answers[-2:]], ["loaded", "generated"])
 
 

@@ -6,19 +6,21 @@ import weakref
 from types import SimpleNamespace
 from unittest import mock
 
-from support import EXACT_OPTIONS, generate, load_model
+from support import EXACT_OPTIONS, load_model
 
 import context
 from engine_kit import Failed, Sampler
+from engine_tests import RequestTests, generate
+from worker import LlamaCpp
 
 IDS = [0, 17, 42, 9]
-# A batch of prompts of different lengths.
-RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
 # Longer than a pass of 512 tokens.
 LONG = [(7 * index * index + 3 * index) % 2000 for index in range(700)]
 
 
-class Requests(unittest.TestCase):
+class Requests(RequestTests, unittest.TestCase):
+    capabilities = LlamaCpp().hello()["capabilities"]
+
     @classmethod
     def setUpClass(cls):
         cls.model = load_model(options=EXACT_OPTIONS)
@@ -42,30 +44,6 @@ class Requests(unittest.TestCase):
 
     def test_a_request_for_one_token_gets_one_token(self):
         self.assertEqual(generate(self.model, [IDS], 1, ignore_eos=True), [self.greedy_without_cache(IDS, 1)])
-
-    def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
-        separate = [generate(self.model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
-        for padding in ("packed", "left", "right"):
-            for use_cache in (True, False):
-                fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
-                self.assertEqual(generate(self.model, RAGGED, 8, **fields), separate, fields)
-
-    def test_each_sequence_of_a_batch_ends_at_its_own_eos_id(self):
-        model = load_model(options=EXACT_OPTIONS)
-        separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
-        # The third token of the first sequence ends every sequence that has it.
-        model._facts["eos_ids"] = [separate[0][2]]
-        ended = [ids[: ids.index(separate[0][2]) + 1] if separate[0][2] in ids else ids for ids in separate]
-        self.assertEqual(generate(model, RAGGED, 8), ended)
-        self.assertEqual(generate(model, RAGGED, 8, use_cache=False), ended)
-        self.assertLess(len(ended[0]), 8)
-
-    def test_a_request_does_not_change_the_next_answer(self):
-        first = generate(self.model, [IDS], 8, ignore_eos=True)
-        generate(self.model, [LONG], 30, ignore_eos=True)
-        generate(self.model, RAGGED, 4, ignore_eos=True)
-        self.model.score(LONG)
-        self.assertEqual(generate(self.model, [IDS], 8, ignore_eos=True), first)
 
     def test_a_prompt_gives_the_same_ids_in_calls_of_96_tokens_and_in_one_call(self):
         logits = self.logits(LONG)

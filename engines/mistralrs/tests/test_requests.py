@@ -3,16 +3,20 @@ requests."""
 
 import unittest
 
-from support import Failed, generate, load_model
+from support import load_model
 
 import id_folder
+from engine_kit import Failed
+from engine_tests import RequestTests, generate
+from worker import MistralRs
 
 # Every id is sent as it is, special ones too.
 IDS = [0, 17, 42, 9, 1, 2047]
-RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
 
 
-class Requests(unittest.TestCase):
+class Requests(RequestTests, unittest.TestCase):
+    capabilities = MistralRs().hello()["capabilities"]
+
     @classmethod
     def setUpClass(cls):
         cls.model = load_model()
@@ -25,26 +29,6 @@ class Requests(unittest.TestCase):
         (ids,) = generate(self.model, [IDS], 6, ignore_eos=True)
         for end in range(6):
             self.assertEqual(generate(self.model, [[*IDS, *ids[:end]]], 1, ignore_eos=True), [[ids[end]]])
-
-    def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
-        separate = [generate(self.model, [prompt], 6, ignore_eos=True)[0] for prompt in RAGGED]
-        self.assertEqual(generate(self.model, RAGGED, 6, ignore_eos=True), separate)
-        same_length = [[0, 17, 42], [0, 5, 6], [7, 8, 9]]
-        separate = [generate(self.model, [prompt], 6, ignore_eos=True)[0] for prompt in same_length]
-        self.assertEqual(generate(self.model, same_length, 6, ignore_eos=True), separate)
-
-    def test_each_sequence_ends_at_its_own_eos_and_the_next_request_is_correct(self):
-        (ids,) = generate(self.model, [IDS], 8, ignore_eos=True)
-        model = self.model
-        eos_ids = model._facts["eos_ids"]
-        try:
-            model._facts["eos_ids"] = [ids[2]]
-            ended = ids[: ids.index(ids[2]) + 1]
-            self.assertEqual(generate(model, [IDS], 8), [ended])
-            self.assertEqual(generate(model, [IDS, RAGGED[0]], 8)[0], ended)
-        finally:
-            model._facts["eos_ids"] = eos_ids
-        self.assertEqual(generate(model, [IDS], 8, ignore_eos=True), [ids])
 
     def test_a_text_that_is_not_ids_is_refused(self):
         self.assertEqual(id_folder.ids_of(id_folder.text_of([3, 0, 17])), [3, 0, 17])

@@ -3,39 +3,28 @@
 import unittest
 from types import SimpleNamespace
 
-from support import EMBEDDED, changed_config, load_model, write_model
+from support import load_model
 
 import checkpoint
-from engine_kit import Failed
+from checkout import EMBEDDED
+from engine_tests import LLAMA, RefusalTests, changed_folder, tensors_of, write_model
 from worker import ARCHITECTURES, read_options
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48,
-    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 128,
-}
 
-
-def tensors_of(config):
-    return checkpoint.expected_tensors(config["model_type"], checkpoint.read_sizes(config["model_type"], config))
-
-
-class Refusals(unittest.TestCase):
-    def assert_refused(self, folder, kind, part, **fields):
-        with self.assertRaises(Failed) as raised:
-            load_model(folder, **fields)
-        self.assertEqual(raised.exception.kind, kind, raised.exception.message)
-        self.assertIn(part, raised.exception.message)
+class Refusals(RefusalTests):
+    def assert_folder_refused(self, folder, kind, part, **fields):
+        self.assert_refused(kind, part, lambda: load_model(folder, **fields))
 
     def test_a_model_of_another_architecture_is_refused_with_the_supported_ones(self):
-        self.assert_refused(changed_config(EMBEDDED, model_type="gpt2"), "unsupported", "architecture `gpt2`: expected one of `gemma`")
+        self.assert_folder_refused(changed_folder(EMBEDDED, model_type="gpt2"), "unsupported", "architecture `gpt2`: expected one of `gemma`")
 
     def test_a_class_that_is_not_the_architectures_own_is_refused(self):
-        folder = changed_config(EMBEDDED, architectures=["MistralForCausalLM"])
-        self.assert_refused(folder, "unsupported", "expected one of `LlamaForCausalLM`")
-        self.assert_refused(changed_config(EMBEDDED, architectures=None), "model", "`architectures` is missing")
+        folder = changed_folder(EMBEDDED, architectures=["MistralForCausalLM"])
+        self.assert_folder_refused(folder, "unsupported", "expected one of `LlamaForCausalLM`")
+        self.assert_folder_refused(changed_folder(EMBEDDED, architectures=None), "model", "`architectures` is missing")
 
     def test_quantized_weights_are_refused(self):
-        self.assert_refused(changed_config(EMBEDDED, quantization_config={"quant_method": "gptq"}), "unsupported", "already quantized")
+        self.assert_folder_refused(changed_folder(EMBEDDED, quantization_config={"quant_method": "gptq"}), "unsupported", "already quantized")
 
     def test_fields_that_change_the_network_are_refused(self):
         yarn = {"rope_type": "yarn", "factor": 4.0}
@@ -47,34 +36,32 @@ class Refusals(unittest.TestCase):
             ({"hidden_act": "relu"}, "`hidden_act`"),
             ({"layer_types": ["full_attention", "sliding_attention"]}, "`layer_types`"),
         ]:
-            self.assert_refused(changed_config(EMBEDDED, **fields), "unsupported", part)
+            self.assert_folder_refused(changed_folder(EMBEDDED, **fields), "unsupported", part)
 
     def test_a_missing_tensor_another_shape_and_a_layer_too_many_are_refused(self):
         tensors = tensors_of(LLAMA)
         name = "model.layers.0.mlp.up_proj.weight"
         without = {other: shape for other, shape in tensors.items() if other != name}
-        self.assert_refused(write_model(LLAMA, without), "model", f"no tensor `{name}`")
-        self.assert_refused(write_model(LLAMA, {**tensors, name: (48, 16)}), "model", "expected the shape [48, 32], found [48, 16]")
+        self.assert_folder_refused(write_model(LLAMA, without), "model", f"no tensor `{name}`")
+        self.assert_folder_refused(write_model(LLAMA, {**tensors, name: (48, 16)}), "model", "expected the shape [48, 32], found [48, 16]")
         added = {**tensors, "model.layers.1.mlp.up_proj.weight": (48, 32)}
-        self.assert_refused(write_model(LLAMA, added), "model", "tensors of layer 1, and the config has 1 layers")
+        self.assert_folder_refused(write_model(LLAMA, added), "model", "tensors of layer 1, and the config has 1 layers")
 
     def test_a_matrix_with_as_many_rows_as_the_vocabulary_is_refused(self):
         config = {**LLAMA, "vocab_size": 48}
-        self.assert_refused(write_model(config, tensors_of(config)), "unsupported", "takes it for the output matrix")
+        self.assert_folder_refused(write_model(config, tensors_of(config)), "unsupported", "takes it for the output matrix")
 
     def test_heads_that_the_attention_cannot_compute_are_refused(self):
         config = {**LLAMA, "head_dim": 24}
-        self.assert_refused(write_model(config, tensors_of(config)), "unsupported", "heads of 24 dimensions")
+        self.assert_folder_refused(write_model(config, tensors_of(config)), "unsupported", "heads of 24 dimensions")
 
     def test_a_context_beyond_the_models_or_beyond_its_window_is_refused(self):
-        self.assert_refused(EMBEDDED, "context", "is more than the 2048 of model", context_tokens=2049)
+        self.assert_folder_refused(EMBEDDED, "context", "is more than the 2048 of model", context_tokens=2049)
         config = {**LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 100}
-        self.assert_refused(write_model(config, tensors_of(config)), "context", "101 is more than the 100", context_tokens=101)
+        self.assert_folder_refused(write_model(config, tensors_of(config)), "context", "101 is more than the 100", context_tokens=101)
 
     def test_the_option_for_activations_is_refused_for_f32_weights(self):
-        with self.assertRaises(Failed) as raised:
-            read_options({"activations": "int8"}, "f32")
-        self.assertEqual(raised.exception.kind, "unsupported")
+        self.assert_refused("unsupported", "`activations`", lambda: read_options({"activations": "int8"}, "f32"))
         self.assertEqual(read_options({}, "int4"), SimpleNamespace(activations="int8"))
 
     def test_every_claimed_architecture_has_a_class_and_tensors(self):

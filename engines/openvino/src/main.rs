@@ -15,7 +15,6 @@ fn main() -> ExitCode {
         find_missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
-            ("folder.py", include_str!("../folder.py")),
             ("loading.py", include_str!("../loading.py")),
             ("model.py", include_str!("../model.py")),
             ("convert.py", include_str!("../convert.py")),

@@ -1,19 +1,12 @@
-"""Small models with random weights, in the exporter's files, and functions that load and generate with the worker's own code."""
+"""Small models with random weights, in the exporter's files. The kit's `engine_tests` has what the tests of several engines share."""
 
-import json
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 ENGINE = Path(__file__).resolve().parent.parent
-ROOT = ENGINE.parents[1]
-KIT = ENGINE.parent / "kit" / "python"
-EMBEDDED = ROOT / "models" / "embedded"
-sys.path[:0] = [str(ENGINE), str(KIT)]
+sys.path[:0] = [str(ENGINE), str(ENGINE.parent / "kit" / "python")]
 # transformers prints what it reads, and asks the network for updates.
 os.environ["HF_HUB_OFFLINE"] = "1"
 sys.modules["openvino_telemetry"] = None
@@ -22,16 +15,17 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import convert
-import loading
-from engine_kit import Job, Phases, Tokens
-from worker import DEFAULT_DTYPE, OpenVINO
+import engine_tests
+from checkout import use_program
+from worker import OpenVINO
+
+use_program("openvino-engine")
 
 SIZES = dict(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0)
 LLAMA_3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                original_max_position_embeddings=128)
 
-FOLDER = tempfile.TemporaryDirectory(prefix="openvino-tests-")
 _models = {}
 
 
@@ -47,7 +41,7 @@ def random_model(name="llama", architecture="llama", dtype="f32", **fields):
             # transformers initialises weights so small that attention hardly matters.
             scale = 0.5 if "norm" in parameter_name else 4 / weights.shape[-1] ** 0.5
             weights.data.copy_((torch.rand_like(weights) - 0.5) * scale + (1 if "norm" in parameter_name else 0))
-        folder, converted = (Path(FOLDER.name) / f"{name}-{dtype}{end}" for end in ("", "-converted"))
+        folder, converted = (engine_tests.scratch() / name for name in ("model", "converted"))
         network.save_pretrained(folder)
         convert.main(folder, dtype, converted)
         _models[key] = SimpleNamespace(network=network, folder=folder, converted=converted)
@@ -70,26 +64,7 @@ def greedy_ids_of_transformers(network, prompt, new_tokens):
     return ids[len(prompt) :]
 
 
-def load_model(model, options=None, dtype="f32", threads=2, context_tokens=None):
+def load_model(made, options=None, dtype="f32", **fields):
     """Loads a model as the worker does, from its converted folder."""
-    fields = {"model": str(model.folder), "threads": threads, "context_tokens": context_tokens}
-    request = SimpleNamespace(dtype=dtype or DEFAULT_DTYPE, options=options or {}, **fields)
-    with mock.patch.object(loading, "convert_folder", lambda *_: model.converted):
-        return OpenVINO().load(request, Phases())
-
-
-def generate(model, prompts, new_tokens, **fields):
-    """The new ids of each prompt."""
-    tokens = Tokens(Job(prompts, new_tokens, **fields), model.facts()["eos_ids"], 0, 0)
-    model.generate(Job(prompts, new_tokens, **fields), tokens)
-    return [tokens.ids(sequence) for sequence in range(len(prompts))]
-
-
-def copy_with_config(model, name, **fields):
-    """A copy of the folder of a model with other fields in its config."""
-    copy = Path(FOLDER.name) / name
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(model.folder, copy)
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, **fields}))
-    return copy
+    engine, convert = OpenVINO(), "loading.convert_folder"
+    return engine_tests.load_converted(engine, convert, made.folder, made.converted, options, dtype=dtype, **fields)

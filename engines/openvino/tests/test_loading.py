@@ -1,36 +1,28 @@
 """Tests loads: the configuration in effect, conversions, and refusals."""
 
-import json
-import os
 import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from support import EMBEDDED, FOLDER, ROOT, copy_with_config, load_model, random_model, scores_of_transformers
+from support import load_model, random_model, scores_of_transformers
 
+import checkpoint
 import openvino
-import torch
 from safetensors.torch import load_file, save_file
 
 import convert
 import loading
 from engine_kit import Failed, Phases
-from folder import open_folder
+from engine_tests import FULL_TESTS, changed_folder, drift, scratch, status_of_planted_conversion
+from worker import ARCHITECTURES
 
 HAS_BF16 = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 IDS = [(7 * index * index + 3 * index) % 97 for index in range(80)]
 
 # Bounds of the root mean square difference of log-probabilities from f32, with random weights.
 MAX_DRIFT = {"bf16": 0.05, "int8": 0.1, "int4": 0.8}
-
-RELEASE = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release"
-USER_HOME = Path(os.environ.get("ORCHESTRATE_HOME") or
-                 Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "orchestrate")
 
 
 class Configuration(unittest.TestCase):
@@ -47,8 +39,8 @@ class Configuration(unittest.TestCase):
     def test_f32_keeps_keys_and_values_in_f32_unless_the_load_requests_otherwise(self):
         self.assertEqual(load_model(random_model()).facts()["kv_dtype"], "f32")
         exact = scores_of_transformers(random_model().network, IDS)
-        self.assertLess(drift(load_model(random_model()), exact), 1e-5)
-        self.assertGreater(drift(load_model(random_model(), {"kv": "u8"}), exact), 1e-4)
+        self.assertLess(drift(load_model(random_model()).score(IDS), exact), 1e-5)
+        self.assertGreater(drift(load_model(random_model(), {"kv": "u8"}).score(IDS), exact), 1e-4)
 
     def test_without_a_dtype_openvino_chooses_between_bf16_and_f32(self):
         dtype = "bf16" if HAS_BF16 else "f32"
@@ -83,7 +75,7 @@ class Configuration(unittest.TestCase):
                 self.assertEqual(model.facts()["weights_dtype"], dtype)
                 # As in the exporter's own conversions.
                 self.assertEqual(model.facts()["kv_dtype"], "f16" if dtype == "bf16" else "u8")
-                found = drift(model, scores_of_transformers(made.network, IDS))
+                found = drift(model.score(IDS), scores_of_transformers(made.network, IDS))
                 print(f"{dtype}: drift {found:.4f}", file=sys.stderr)
                 self.assertLess(found, bound)
                 self.assertGreater(found, 1e-4)
@@ -91,94 +83,61 @@ class Configuration(unittest.TestCase):
 
 class Conversions(unittest.TestCase):
     def test_a_checkpoint_without_a_tensor_or_with_weights_that_are_nan_is_not_converted(self):
-        def converted(change, dtype="f32"):
-            folder = copy_with_config(random_model(), "changed")
-            tensors = load_file(folder / "model.safetensors")
-            change(tensors)
-            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-            convert.main(folder, dtype, folder.parent / "changed-converted")
-
         name = "model.layers.1.mlp.up_proj.weight"
 
-        def put(value):
-            return lambda tensors: tensors[name].__setitem__((3, 5), value)
+        def with_tensors(change):
+            folder = changed_folder(random_model().folder)
+            tensors = load_file(folder / "model.safetensors")
+            change(tensors)
+            (folder / "model.safetensors").unlink()
+            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+            return folder
+
+        def with_number(value):
+            return with_tensors(lambda tensors: tensors[name].__setitem__((3, 5), value))
 
         for value in (float("nan"), float("inf"), -float("inf")):
             with self.assertRaisesRegex(convert.Refused, f"`{name}` has weights that are NaN or infinite"):
-                converted(put(value))
+                convert.main(with_number(value), "f32", scratch() / "converted")
         with self.assertRaisesRegex(convert.Refused, "a weight of 100000, too large for f16\nhint: --dtype f32"):
-            converted(put(1e5), "int8")
-        with self.assertRaisesRegex(convert.Refused, f"the model has no tensor `{name}`"):
-            converted(lambda tensors: tensors.pop(name))
-        with self.assertRaisesRegex(convert.Refused, f"`{name}`: expected the shape .96, 64., found .95, 64."):
-            converted(lambda tensors: tensors.update({name: tensors[name][:95].clone()}))
+            convert.main(with_number(1e5), "int8", scratch() / "converted")
+        for change, message in (
+            (lambda tensors: tensors.pop(name), f"has no tensor `{name}`"),
+            (lambda tensors: tensors.update({name: tensors[name][:95].clone()}), f"`{name}`: expected the shape .96, 64., found .95, 64."),
+        ):
+            with self.assertRaisesRegex(Failed, message):
+                checkpoint.open_checkpoint(with_tensors(change), ARCHITECTURES)
 
     def test_a_folder_that_the_exporter_would_read_wrongly_is_refused(self):
         made = random_model()
         for fields, kind, message in [
-            ({"num_hidden_layers": 1}, "model", "has tensors of layer 1, and `num_hidden_layers` is 1"),
+            ({"num_hidden_layers": 1}, "model", "has tensors of layer 1, and the config has 1 layers"),
             ({"quantization_config": {"quant_method": "gptq"}}, "unsupported", "already quantized .`gptq`."),
             ({"model_type": "gemma"}, "unsupported", "architecture `gemma`: expected one of `llama`"),
             ({"tie_word_embeddings": True}, "model", "`lm_head.weight` differs from"),
             ({"vocab_size": None}, "model", "`vocab_size` is missing"),
+            ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "unsupported", "rope scaling `dynamic`"),
         ]:
             with self.assertRaisesRegex(Failed, message) as caught:
-                open_folder(copy_with_config(made, "refused", **fields))
+                load_model(SimpleNamespace(folder=changed_folder(made.folder, **fields), converted=made.converted))
             self.assertEqual(caught.exception.kind, kind, fields)
         with self.assertRaisesRegex(Failed, "`context_tokens`: 513 is more than the 512"):
             load_model(made, context_tokens=513)
 
     def test_an_incomplete_conversion_fails_the_load(self):
-        folder = Path(FOLDER.name) / "incomplete"
+        folder = scratch() / "incomplete"
         shutil.copytree(random_model().converted, folder)
         (folder / "openvino_model.bin").write_bytes(b"")
         with self.assertRaises(Failed) as caught:
             load_model(SimpleNamespace(folder=random_model().folder, converted=folder))
         self.assertEqual(caught.exception.kind, "model")
 
-    @unittest.skipUnless(os.environ.get("ORCHESTRATE_FULL_TESTS"), "measures with the orchestrator")
+    @unittest.skipUnless(FULL_TESTS, "measures with the orchestrator; ORCHESTRATE_FULL_TESTS=1 runs it")
     def test_a_run_finds_a_conversion_of_other_weights(self):
-        """Puts other weights into the cache of conversions, in a data folder with the user's environments."""
-        with tempfile.TemporaryDirectory() as folder:
-            home = Path(folder) / "home"
-            (home / "conversions").mkdir(parents=True)
-            for entry in USER_HOME.iterdir():
-                if entry.name != "conversions":
-                    (home / entry.name).symlink_to(entry)
-            for entry in USER_HOME.glob("conversions/*-openvino-f32"):
-                shutil.copytree(entry, home / "conversions" / entry.name)
-            environment = {"ORCHESTRATE_HOME": str(home), "ORCHESTRATE_ENGINE_PROGRAM": str(RELEASE / "openvino-engine")}
-            with mock.patch.dict(os.environ, environment):
-                converted = loading.convert_folder(open_folder(EMBEDDED), "f32", Phases())
-            other = shutil.copytree(EMBEDDED, Path(folder) / "other")
-            tensors = load_file(other / "model.safetensors")
-            # The second layer's matrices get the weights in another order.
-            for name, weights in tensors.items():
-                if ".layers.1." in name and weights.dim() == 2:
-                    tensors[name] = weights.flip(0).contiguous()
-            save_file(tensors, other / "model.safetensors", metadata={"format": "pt"})
-            convert.main(other, "f32", Path(folder) / "other-converted")
-            self.assertEqual(self.output_of_run(home, folder), "exact")
-            shutil.copy(Path(folder) / "other-converted" / "openvino_model.bin", converted)
-            self.assertEqual(self.output_of_run(home, folder), "wrong")
+        def convert_model(model):
+            return loading.convert_folder(checkpoint.open_checkpoint(model, ARCHITECTURES), "f32", Phases())
 
-    def output_of_run(self, home, folder):
-        """The status of this engine's output in f32, by a short run."""
-        command = [RELEASE / "orchestrate", "-e", "openvino:f32", "-s", "decode", "--depth", "0", "--new-tokens", "8", "--quick",
-                   "--no-setup", "--anyway", "--budget", "30m", "--results", f"{folder}/results", "--json", f"{folder}/report.json"]
-        environment = {**os.environ, "ORCHESTRATE_HOME": str(home)}
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
-        try:
-            (case,) = json.loads((Path(folder) / "report.json").read_text("utf-8"))["cases"]
-        except (OSError, ValueError) as error:
-            raise AssertionError(f"{error}: {done.stdout}{done.stderr}") from None
-        return case["output"]
-
-
-def drift(model, expected):
-    """The root mean square difference of the log-probabilities of `IDS`."""
-    squares = [(a - b) ** 2 for a, b in zip(model.score(IDS), expected, strict=True)]
-    return (sum(squares) / len(squares)) ** 0.5
+        self.assertEqual(status_of_planted_conversion("openvino", convert_model), "wrong")
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ not change them."""
 import math
 import shutil
 import unittest
-from pathlib import Path
 from types import SimpleNamespace
 
-from support import FOLDER, LLAMA_3, generate, greedy_ids_of_transformers, load_model, random_model, scores_of_transformers
+from support import LLAMA_3, greedy_ids_of_transformers, load_model, random_model, scores_of_transformers
 
+import engine_tests
 from engine_kit import Failed, Job, Tokens
+from engine_tests import RequestTests, generate, scratch
+from worker import OpenVINO
 
 IDS = [0, 17, 42, 9]
-# A batch of prompts of different lengths.
-RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
 # Longer than three blocks of the KV cache, and than the windows below.
 LONG = [(7 * index * index + 3 * index) % 97 for index in range(120)]
 
@@ -23,10 +23,16 @@ FEATURES = [
     ("biases", "llama", dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=False)),
     ("window", "mistral", dict(sliding_window=8)),
     ("window and partial RoPE", "phi3", dict(sliding_window=8, partial_rotary_factor=0.5, num_key_value_heads=4)),
+    ("window in one layer", "qwen2", dict(sliding_window=8, use_sliding_window=True, max_window_layers=1)),
+    ("linear scaling", "llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=4.0))),
+    ("yarn", "llama", dict(rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=64))),
 ]
 
 
-class Requests(unittest.TestCase):
+class Requests(RequestTests, unittest.TestCase):
+    capabilities = OpenVINO().hello()["capabilities"]
+    ids = [id % 97 for id in engine_tests.IDS]
+
     @classmethod
     def setUpClass(cls):
         cls.network, cls.model = random_model().network, load_model(random_model())
@@ -34,7 +40,7 @@ class Requests(unittest.TestCase):
     def test_features_of_architectures_give_the_output_of_transformers(self):
         for name, architecture, fields in FEATURES:
             with self.subTest(name):
-                made = random_model(name.replace(" ", "-").replace(",", ""), architecture, **fields)
+                made = random_model(name, architecture, **fields)
                 model = load_model(made)
                 expected = scores_of_transformers(made.network, LONG)
                 difference = max(abs(a - b) for a, b in zip(model.score(LONG), expected, strict=True))
@@ -48,42 +54,15 @@ class Requests(unittest.TestCase):
         self.assertEqual(generate(self.model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
         self.assertEqual(generate(self.model, [IDS], 1, ignore_eos=True), [expected[:1]])
 
-    def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
-        separate = [generate(self.model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
-        for padding in ("packed", "left", "right"):
-            for use_cache in (True, False):
-                fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
-                self.assertEqual(generate(self.model, RAGGED, 8, **fields), separate, fields)
-
-    def test_each_sequence_of_a_batch_ends_at_its_own_eos_id_unless_eos_is_ignored(self):
-        model = load_model(random_model())
-        separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
-        # The third token of the first sequence ends every sequence that has it.
-        eos_id = separate[0][2]
-        model._facts["eos_ids"] = [eos_id]
-        ended = [ids[: ids.index(eos_id) + 1] if eos_id in ids else ids for ids in separate]
-        self.assertEqual(generate(model, RAGGED, 8), ended)
-        self.assertEqual(generate(model, RAGGED, 8, use_cache=False), ended)
-        self.assertLess(len(ended[0]), 8)
-        self.assertEqual(generate(model, RAGGED, 8, ignore_eos=True), separate)
-
     def test_the_library_does_not_stop_at_the_eos_id_of_the_folder(self):
         made = random_model()
         third = greedy_ids_of_transformers(self.network, IDS, 3)[2]
-        folder = Path(FOLDER.name) / "another-eos"
+        folder = scratch() / "another-eos"
         shutil.copytree(made.converted, folder)
         (folder / "generation_config.json").write_text(f'{{"eos_token_id": {third}}}')
         model = load_model(SimpleNamespace(folder=made.folder, converted=folder))
         expected = greedy_ids_of_transformers(self.network, IDS, 8)
         self.assertEqual(generate(model, [IDS], 8, ignore_eos=True), [expected])
-
-    def test_a_request_does_not_change_the_next_answer(self):
-        first = generate(self.model, [IDS], 8, ignore_eos=True)
-        generate(self.model, [LONG], 30, ignore_eos=True)
-        generate(self.model, RAGGED, 4, ignore_eos=True)
-        scores = self.model.score(LONG)
-        self.assertEqual(generate(self.model, [IDS], 8, ignore_eos=True), first)
-        self.assertEqual(self.model.score(LONG), scores)
 
     def test_a_cancelled_request_ends_early_and_leaves_the_pipeline_free(self):
         job = Job([IDS, LONG], 50, ignore_eos=True)
@@ -119,7 +98,7 @@ class Requests(unittest.TestCase):
     def test_logits_that_are_nan_fail_the_request(self):
         # The weights of the file are the exporter's, except that the final norm is NaN.
         made = random_model()
-        folder = Path(FOLDER.name) / "nan"
+        folder = scratch() / "nan"
         shutil.copytree(made.converted, folder)
         norm = made.network.model.norm.weight.detach().numpy().tobytes()
         weights = (folder / "openvino_model.bin").read_bytes()

@@ -2,20 +2,19 @@
 
 import json
 import math
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 ENGINE = Path(__file__).resolve().parent.parent
-KIT = ENGINE.parent / "kit" / "python"
-sys.path[:0] = [str(ENGINE), str(KIT)]
+sys.path[:0] = [str(ENGINE), str(ENGINE.parent / "kit" / "python")]
 
 import numpy
 import torch
 from safetensors.torch import save_file
 
-from engine_kit import Job, Phases, Tokens
+import engine_tests
+from checkout import worker_command
 from seeded import seeded_weights
 from worker import PyTorchBaseline
 
@@ -91,12 +90,8 @@ def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
     return path
 
 
-def load(path, **fields):
-    """Loads a model. `fields` are those of the request `load`."""
-    from types import SimpleNamespace
-
-    defaults = dict(model=str(path), device="cpu", dtype="f32", threads=1, context_tokens=None, options={})
-    return PyTorchBaseline().load(SimpleNamespace(**{**defaults, **fields}), Phases())
+def load(path, dtype="f32", threads=1, **fields):
+    return engine_tests.load(PyTorchBaseline(), path, dtype=dtype, threads=threads, **fields)
 
 
 def generate(model, prompt, max_new_tokens, **job):
@@ -105,12 +100,7 @@ def generate(model, prompt, max_new_tokens, **job):
     return ids
 
 
-def generate_batch(model, prompts, max_new_tokens, **job):
-    """Returns the new ids of each sequence of one request."""
-    job = Job(prompts, max_new_tokens, **job)
-    tokens = Tokens(job, model.facts()["eos_ids"], zero_ns=0, start_ns=0)
-    model.generate(job, tokens)
-    return [tokens.ids(sequence) for sequence in range(len(prompts))]
+generate_batch = engine_tests.generate
 
 
 def logits_in_numpy(config, weights, ids):
@@ -169,6 +159,7 @@ def expected_frequency(pair, head_dim, config):
     return (1 - weight) * frequency / scaling["factor"] + weight * frequency
 
 
-def worker_process(**environment):
+def worker_process(**variables):
     """Returns the worker's command and its environment, with the kit on the path."""
-    return [sys.executable, str(ENGINE / "worker.py")], {**os.environ, "PYTHONPATH": str(KIT), **environment}
+    command, environment = worker_command("pytorch-baseline")
+    return command, {**environment, **variables}

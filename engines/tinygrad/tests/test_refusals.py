@@ -9,28 +9,19 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from support import ENGINE, Header, gguf_file, load_model, tiny_model
+from support import ENGINE, Header, gguf_file, load_model
 
 import compiler
 from engine_kit import Failed
+from engine_tests import RefusalTests, tiny_model
 from gguf_file import GgufFile
 from worker import Tinygrad, read_options
 
 
-class Refusals(unittest.TestCase):
+class Refusals(RefusalTests):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.header = Header(gguf_file("f32"))
-
-    def refusal(self, action):
-        with self.assertRaises(Failed) as raised:
-            action()
-        return raised.exception
-
-    def assert_refused(self, kind, part, action):
-        failed = self.refusal(action)
-        self.assertEqual(failed.kind, kind, failed.message)
-        self.assertIn(part, failed.message)
 
     def test_architectures_that_tinygrad_computes_wrongly_are_refused_with_their_name(self):
         for shape, name in (("tiny-gemma", "gemma"), ("tiny-phi3", "phi3"), ("tiny-gpt2", "gpt2")):

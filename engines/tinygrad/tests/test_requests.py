@@ -6,9 +6,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from support import EMBEDDED, Header, generate, gguf_file, load_model
+from support import CONTEXT, Header, generate, gguf_file, load_model
 
 import compiler
+from checkout import EMBEDDED
 from engine_kit import Failed, Job, Tokens
 from gguf_file import GgufFile
 
@@ -19,7 +20,7 @@ IDS = [0, *((7 * index * index + 3 * index) % 2000 for index in range(70))]
 class Requests(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = load_model(context_tokens=200)
+        cls.model = load_model()
 
     def test_a_request_gives_the_same_ids_first_again_and_without_a_cache(self):
         first = generate(self.model, IDS, 6, ignore_eos=True)
@@ -42,7 +43,7 @@ class Requests(unittest.TestCase):
             self.assertEqual(tokens.iteration()["sequences"][0]["cached_prompt_tokens"], 0)
 
     def test_a_sequence_fills_the_context_to_its_end(self):
-        self.assertEqual(len(generate(self.model, IDS, 200 - len(IDS), ignore_eos=True)), 200 - len(IDS))
+        self.assertEqual(len(generate(self.model, IDS, CONTEXT - len(IDS), ignore_eos=True)), CONTEXT - len(IDS))
 
     def test_scores_of_every_length_are_those_of_the_longest(self):
         longest = self.model.score(IDS)
@@ -64,7 +65,7 @@ class Requests(unittest.TestCase):
         facts = self.model.facts()
         expected = {
             "device": "cpu", "weights_dtype": "f32", "compute_dtype": "f32", "kv_dtype": "f32", "unpacked_dtype": "f32",
-            "threads": 2, "context_tokens": 200, "prefix_cache": False, "vocabulary_size": 2048, "layers": 4, "heads": 8,
+            "threads": 2, "context_tokens": CONTEXT, "prefix_cache": False, "vocabulary_size": 2048, "layers": 4, "heads": 8,
             "kv_heads": 4, "bos_id": 0, "eos_ids": [1], "beam": 0, "parameters": 2_885_888,
         }
         self.assertEqual({name: facts[name] for name in expected}, expected)

@@ -1,24 +1,19 @@
 """Small model folders with random weights, and functions to load models and to generate."""
 
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 ENGINE = Path(__file__).resolve().parent.parent
-KIT = ENGINE.parent / "kit" / "python"
-EMBEDDED = ENGINE.parents[1] / "models" / "embedded"
-sys.path[:0] = [str(ENGINE), str(KIT)]
+sys.path[:0] = [str(ENGINE), str(ENGINE.parent / "kit" / "python")]
 
 # As in the worker, this comes before the import of PyTorch.
 from environment import prepare_environment
 
 prepare_environment(1)
 
-# Compiler tests take minutes on a small machine. `scripts/check --full` sets this variable.
-FULL_TESTS = os.environ.get("ORCHESTRATE_FULL_TESTS") == "1"
+import engine_tests
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -114,25 +109,7 @@ def write_tokenizer(path, word_count):
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-def load(path, options=None, phases=None, **fields):
-    """Loads a model as the kit does, without the kit's checks of the request."""
-    from engine_kit import Phases
+def load(path, options=None, threads=1, **fields):
     from worker import Transformers
 
-    engine = Transformers()
-    request = SimpleNamespace(
-        **{"model": str(path), "device": "cpu", "threads": 1, "context_tokens": None, "dtype": None, **fields},
-        options=options or {},
-    )
-    request.dtype = request.dtype or engine.default_dtype(request)
-    return engine.load(request, phases or Phases())
-
-
-def generate(model, prompts, max_new_tokens, **job):
-    """Runs one request. Returns the new ids of each prompt."""
-    from engine_kit import Job, Tokens
-
-    job = Job(prompts, max_new_tokens, **job)
-    tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
-    model.generate(job, tokens)
-    return [tokens.ids(sequence) for sequence in range(len(prompts))]
+    return engine_tests.load(Transformers(), path, options, threads=threads, **fields)

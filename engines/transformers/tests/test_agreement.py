@@ -1,17 +1,15 @@
 """Compares this engine with the engine `pytorch-baseline`, in several presets with the embedded model on a CPU. f32 gives the
 same ids. The drift of each other preset is about as large as the README says."""
 
-import json
-import os
-import subprocess
 import sys
 import unittest
 
-from support import EMBEDDED, ENGINE, FULL_TESTS, KIT
+from support import ENGINE
 
+from checkout import EMBEDDED
+from engine_tests import FULL_TESTS, drift, ids_and_scores, worker_answers
 from quantize import reduces_range
 
-PYTORCH_BASELINE = ENGINE.parent / "pytorch-baseline"
 BOS_ID = 0
 # The start and the length of each prompt in the held-out ids.
 PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
@@ -55,33 +53,21 @@ def run_engine(engine, loads, held_out):
             prompt = [BOS_ID, *held_out[start : start + length]]
             requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
         requests.append({"type": "score", "sequences": [held_out[SCORED_START : SCORED_START + SCORED_TOKENS]]})
-    lines = "".join(json.dumps(request) + "\n" for request in requests)
-    command = [sys.executable, "-s", str(engine / "worker.py")]
-    environment = {**os.environ, "PYTHONPATH": str(KIT)}
-    process = subprocess.run(command, env=environment, input=lines, capture_output=True, text=True, timeout=3000)
-    answers = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
-    if failed := [answer for answer in answers if answer["type"] == "failed"]:
-        raise AssertionError(failed[0])
-    ids = [answer["iterations"][0]["sequences"][0]["output_ids"] for answer in answers if answer["type"] == "generated"]
-    scores = [answer["logprobs"][0] for answer in answers if answer["type"] == "scored"]
+    ids, scores = ids_and_scores(worker_answers(engine, requests))
     prompts = len(PROMPTS)
     return [(ids[index * prompts : (index + 1) * prompts], scores[index]) for index in range(len(loads))]
-
-
-def rms_difference(left, right):
-    return (sum((a - b) ** 2 for a, b in zip(left, right)) / len(left)) ** 0.5
 
 
 class Agreement(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.held_out = read_held_out_ids()
-        ((cls.baseline_ids, cls.baseline_scores),) = run_engine(PYTORCH_BASELINE, [({}, None)], cls.held_out)
+        ((cls.baseline_ids, cls.baseline_scores),) = run_engine("pytorch-baseline", [({}, None)], cls.held_out)
 
     def assert_equal_results(self, loads):
-        for (options, _), (ids, scores) in zip(loads, run_engine(ENGINE, loads, self.held_out)):
+        for (options, _), (ids, scores) in zip(loads, run_engine("transformers", loads, self.held_out)):
             self.assertEqual(ids, self.baseline_ids, options)
-            self.assertLess(rms_difference(scores, self.baseline_scores), 1e-5, options)
+            self.assertLess(drift(scores, self.baseline_scores), 1e-5, options)
 
     def test_f32_gives_the_ids_of_pytorch_baseline(self):
         choices = [{}, {"path": "loop"}, {"path": "jit"}, {"attention": "eager"}, {"attention": "flash"}]
@@ -94,14 +80,14 @@ class Agreement(unittest.TestCase):
     def test_presets_other_than_f32_differ_from_f32_by_the_amount_in_the_readme(self):
         loads = [(options, dtype) for options, dtype, _ in DRIFT.values()]
         readme = (ENGINE / "README.md").read_text("utf-8")
-        for (name, (*_, expected_drift)), (ids, scores) in zip(DRIFT.items(), run_engine(ENGINE, loads, self.held_out)):
-            drift = rms_difference(scores, self.baseline_scores)
+        for (name, (*_, expected_drift)), (ids, scores) in zip(DRIFT.items(), run_engine("transformers", loads, self.held_out)):
+            found = drift(scores, self.baseline_scores)
             equal_ids = [sum(a == b for a, b in zip(*pair)) for pair in zip(ids, self.baseline_ids)]
-            print(f"{name}: drift {drift:.4f}, greedy ids equal to pytorch-baseline: {equal_ids} of {NEW_TOKENS}", file=sys.stderr)
+            print(f"{name}: drift {found:.4f}, greedy ids equal to pytorch-baseline: {equal_ids} of {NEW_TOKENS}", file=sys.stderr)
             self.assertIn(f"| {name} | {expected_drift} |", readme)
             if name == "int8-dynamic" and reduces_range():
                 expected_drift = INT8_DRIFT_WITHOUT_VNNI
-            self.assertTrue(1e-4 < drift < DRIFT_MARGIN * expected_drift, (name, drift))
+            self.assertTrue(1e-4 < found < DRIFT_MARGIN * expected_drift, (name, found))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-from support import CONFIG, EMBEDDED, generate, load, random_weights, write_folder
+from support import CONFIG, load, random_weights, write_folder
 
+from checkout import EMBEDDED
+from engine_tests import generate
 import torch
 
 import fast

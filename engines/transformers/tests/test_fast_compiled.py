@@ -2,8 +2,10 @@
 
 import unittest
 
-from support import EMBEDDED, FULL_TESTS, generate, load
+from support import load
 
+from checkout import EMBEDDED
+from engine_tests import FULL_TESTS, generate
 import torch
 from torch._dynamo.utils import counters
 

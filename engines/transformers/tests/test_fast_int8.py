@@ -4,8 +4,9 @@ Only the class `Compiled` compiles the step."""
 import unittest
 from unittest import mock
 
-from support import CONFIG, FULL_TESTS, generate, load, random_weights, write_folder
+from support import CONFIG, load, random_weights, write_folder
 
+from engine_tests import FULL_TESTS, generate
 import torch
 
 import fast

@@ -3,8 +3,9 @@
 import unittest
 from types import SimpleNamespace
 
-from support import CONFIG, generate, load, random_weights, write_folder, write_network
+from support import CONFIG, load, random_weights, write_folder, write_network
 
+from engine_tests import generate
 import torch
 
 from engine_kit import Failed, Job, Sampler, Tokens

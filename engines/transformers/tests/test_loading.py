@@ -10,8 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from support import CONFIG, EMBEDDED, ENGINE, KIT, generate, load, random_weights, write_folder
+from support import CONFIG, ENGINE, load, random_weights, write_folder
 
+from checkout import EMBEDDED, KIT
+from engine_tests import generate
 import torch
 
 import devices
@@ -83,7 +85,7 @@ class Loading(unittest.TestCase):
     def test_each_phase_of_a_load_is_timed(self):
         for options, last_phases in [({}, []), ({"quantize": "int4"}, ["quantize"]), ({"path": "jit"}, ["compile"])]:
             phases = Phases()
-            load(write_folder(self), options, phases)
+            load(write_folder(self), options, phases=phases)
             names = [phase["name"] for phase in phases.times if phase["name"] != "import"]
             self.assertEqual(names, ["config", "weights", "device", *last_phases])
 

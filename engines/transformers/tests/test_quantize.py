@@ -3,8 +3,9 @@
 import unittest
 from unittest import mock
 
-from support import FULL_TESTS, generate, load, write_folder
+from support import load, write_folder
 
+from engine_tests import FULL_TESTS, generate
 import torch
 
 from engine_kit import Failed

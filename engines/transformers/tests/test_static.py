@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from unittest import mock
 
 from stand_in import stand_in_for_cuda_graphs
-from support import CONFIG, FULL_TESTS, generate, load, random_weights, write_folder
+from support import CONFIG, load, random_weights, write_folder
 
+from engine_tests import FULL_TESTS, generate
 import torch
 
 # This import must precede all stand-ins, because libraries inspect the machine at import.
