@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import os
 import random
 import statistics
@@ -11,27 +10,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-KIT = ROOT / "engines/kit/python"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engines/kit/python"))
+from checkout import KIT, RELEASE, ROOT, EngineProcess
+from comparison import exit_with, find_paired_fault, paired_interval
+
 TIMED_WORKER = ROOT / "scripts/llama-cpp/timed-worker.py"
 
 # The engine's program, which converts models to GGUF.
-PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
+PROGRAM = RELEASE / "llama-cpp-engine"
 # A llama-bench that LLAMA_BENCH names must use the engine's library.
 BENCH = os.environ.get("LLAMA_BENCH") or ROOT / "scripts/llama-cpp/llama-bench"
 
 DTYPES = "bf16,q8_0,q4_0,q4_k"
-# The allowed relative difference between the two rates.
-MAX_DIFFERENCE = 0.03
 
-# The two-sided 95 % quantiles of Student's t, by degrees of freedom from 1 to 30; the last one is for more than 30.
-T_QUANTILES = [
-    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
-    2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042, 2.042,
-]
-
-
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--dtypes", type=lambda names: names.split(","))
@@ -51,21 +43,7 @@ def main() -> int:
     print("medians of tokens per second; the ratio is the engine's rate divided by llama-bench's: the geometric mean of the")
     print("rounds' ratios, and its 95 % interval\n")
     print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>8}   {'interval':<16}{'width':>8}", flush=True)
-    different = []
-    for dtype in requested_dtypes(options):
-        different += compare(dtype, gguf_file(options.model, dtype), options)
-    if different:
-        print(f"error: rates differ by more than {MAX_DIFFERENCE:.0%}: {', '.join(different)}", file=sys.stderr)
-    return 1 if different else 0
-
-
-def paired_ratio(ratios):
-    """The geometric mean of the rounds' ratios, and the ends of its 95 % interval."""
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.fmean(logs)
-    t = T_QUANTILES[min(len(logs) - 1, len(T_QUANTILES)) - 1]
-    half_width = t * statistics.stdev(logs) / math.sqrt(len(logs))
-    return tuple(math.exp(mean + part * half_width) for part in (0, -1, 1))
+    exit_with([fault for dtype in requested_dtypes(options) for fault in compare(dtype, gguf_file(options.model, dtype), options)])
 
 
 def positive(text):
@@ -94,8 +72,8 @@ def gguf_file(model, dtype):
     return Path(process.stdout.splitlines()[-1])
 
 
-def compare(dtype, file, options) -> list[str]:
-    """Measures both programs in turn, and returns the names of the rates that differ too much."""
+def compare(dtype, file, options):
+    """Measures both programs in turn. Returns the fault of each rate, or None."""
     engine = Engine(file, options)
     measure = {"llama-bench": lambda: measure_bench(file, options, engine), "engine": engine.measure}
     # The names of rates are llama-bench's: `pp512` for a prompt of 512 tokens, `tg128` for 128 decoded tokens.
@@ -109,19 +87,17 @@ def compare(dtype, file, options) -> list[str]:
             text = "  ".join(f"{name} {rate:.2f}" for name, rate in round_rates.items())
             print(f"{dtype or file.name}, round {round + 1}, {program}: {text}", file=sys.stderr)
     between_ns, token_ns = engine.end()
-    different = []
+    faults = []
     for name, by_program in rates.items():
         bench_rates, engine_rates = by_program["llama-bench"], by_program["engine"]
         ratios = [engine_rate / bench_rate for bench_rate, engine_rate in zip(bench_rates, engine_rates, strict=True)]
-        ratio, low, high = paired_ratio(ratios)
+        ratio, low, high = paired_interval(ratios)
         medians = f"{statistics.median(bench_rates):>12.2f}{statistics.median(engine_rates):>10.2f}"
         interval = f"[{low:.3f}, {high:.3f}]"
         print(f"{dtype or '':<8}{name:<8}{medians}{ratio:>8.3f}   {interval:<16}{100 * (high - low) / ratio:>6.1f} %", flush=True)
-        # No ratio of the interval is within the allowed difference.
-        if high < 1 - MAX_DIFFERENCE or low > 1 + MAX_DIFFERENCE:
-            different.append(f"{dtype or file.name} {name}")
+        faults.append(find_paired_fault(f"{dtype or file.name} {name}", ratios))
     print(f"{'':<16}between tokens, outside of llama.cpp: {between_ns / 1e3:.0f} of {token_ns / 1e3:,.0f} µs for each token", flush=True)
-    return different
+    return faults
 
 
 def measure_bench(file, options, engine):
@@ -145,30 +121,17 @@ class Engine:
         self.folder = tempfile.TemporaryDirectory()
         self.calls = Path(self.folder.name) / "calls.json"
         self.decode_ns, self.lengths = 0, []
-        command = [sys.executable, "-s", str(TIMED_WORKER), str(self.calls)]
-        environment = {**os.environ, "PYTHONPATH": str(KIT)}
-        pipe = subprocess.PIPE
-        self.worker = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-        load = {"type": "load", "model": str(file.resolve()), "threads": options.threads, "options": {"pin": options.pin}}
-        vocabulary_size = self.request(load)["vocabulary_size"]
+        command = [sys.executable, "-s", TIMED_WORKER, self.calls]
+        self.worker = EngineProcess(command, {**os.environ, "PYTHONPATH": str(KIT)})
+        load = {"model": str(file.resolve()), "threads": options.threads, "options": {"pin": options.pin}}
+        vocabulary_size = self.worker.request(type="load", **load)["vocabulary_size"]
         random.seed(1)
         self.ids = [random.randrange(vocabulary_size) for _ in range(options.prompt)]
         self.measure(tokens=8)
 
-    def request(self, request):
-        self.worker.stdin.write(json.dumps(request) + "\n")
-        self.worker.stdin.flush()
-        while line := self.worker.stdout.readline():
-            answer = json.loads(line)
-            if answer["type"] == "failed":
-                raise SystemExit(f"error: the engine: {answer['message']}")
-            if answer["type"] != "progress":
-                return answer
-        raise SystemExit(f"error: the engine ended with {self.worker.wait()}")
-
     def pinned_processors(self):
         """The processors of the worker's pinned threads. The kit's threads are not pinned."""
-        affinities = [os.sched_getaffinity(int(thread)) for thread in os.listdir(f"/proc/{self.worker.pid}/task")]
+        affinities = [os.sched_getaffinity(int(thread)) for thread in os.listdir(f"/proc/{self.worker.process.pid}/task")]
         return set().union(*(affinity for affinity in affinities if len(affinity) == 1))
 
     def measure(self, tokens=None):
@@ -184,14 +147,12 @@ class Engine:
         }
 
     def generate(self, ids, tokens):
-        request = {"type": "generate", "prompt_ids": ids, "max_new_tokens": tokens, "ignore_eos": True}
-        (iteration,) = self.request(request)["iterations"]
+        iteration = self.worker.generate(ids, tokens)
         return {"start_ns": iteration["start_ns"], "token_ns": iteration["sequences"][0]["token_ns"]}
 
     def end(self):
         """Ends the worker. Returns the time outside of llama.cpp and the whole time, in nanoseconds for each decoded token."""
-        self.worker.stdin.close()
-        self.worker.wait()
+        self.worker.end()
         # Each decode begins with a call for its prompt of one token, which comes before the first token.
         single = [ns for count, ns in json.loads(self.calls.read_text()) if count == 1]
         within_ns, position = 0, 0
@@ -204,4 +165,4 @@ class Engine:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
