@@ -38,14 +38,11 @@ class Refusals(RefusalTests):
         mistral = {**LLAMA, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 100}
         self.assert_folder_refused(model_of(mistral), "context", "101 is more than the 100", context_tokens=101)
 
-    def test_gpt2_needs_all_its_tensors(self):
+    def test_a_gpt2_that_scales_by_the_number_of_the_layer_is_refused(self):
         gpt2 = {
             "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 2,
             "n_positions": 16,
         }
-        tensors = tensors_of(gpt2)
-        del tensors["transformer.h.0.mlp.c_fc.bias"]
-        self.assert_folder_refused(write_model(gpt2, tensors), "model", "no tensor `transformer.h.0.mlp.c_fc.bias`")
         inverse = {**gpt2, "scale_attn_by_inverse_layer_idx": True}
         self.assert_folder_refused(model_of(inverse), "unsupported", "`scale_attn_by_inverse")
 

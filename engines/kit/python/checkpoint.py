@@ -28,6 +28,9 @@ DEFAULT_HEAD_DIM = {"gemma": 256, "qwen3": 128}
 # Architectures whose output matrix is the embedding if the config does not say otherwise.
 TIED_BY_DEFAULT = ("gemma", "gpt2")
 
+# The architectures with one sliding window for all layers, and the window of `transformers` for a config without the field.
+WITH_WINDOW = {"mistral": 4096, "phi3": None}
+
 FLOATS = ("F32", "F16", "BF16")
 
 LAYER_NUMBER = re.compile(r"(?:model|transformer)?\.?(?:layers|h)\.(\d+)\.")
@@ -44,7 +47,8 @@ def open_checkpoint(path, architectures):
     check_offered("`architectures` in `config.json`", _class_of(folder), [CLASSES[folder.architecture]])
     if (quantization := config.get("quantization_config")) is not None:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-        message = f"`config.json`: the weights are already quantized (`{str(method)[:80]}`), and this engine reads only unquantized weights"
+        quantized = f"`config.json`: the weights are already quantized (`{str(method)[:80]}`)"
+        message = f"{quantized}, and this engine reads only unquantized weights"
         raise Failed("unsupported", message, "load the folder of the original weights")
     if not folder.is_indexed and folder.path / model_folder.SINGLE_FILE not in folder.weights:
         raise Failed("model", f"`{folder.path}` has neither `{model_folder.SINGLE_FILE}` nor `{model_folder.INDEX}`")
@@ -161,11 +165,19 @@ def _gpt2_tensors(sizes):
 
 
 def rope_kind(config):
-    """The kind of rope scaling in a config, `default` without scaling. `transformers` reads both fields."""
+    """The kind of rope scaling in a config, `default` without scaling."""
+    rope = _rope(config)
+    return str(rope.get("rope_type") or rope.get("type") or "default")
+
+
+def _rope(config):
+    """The rotations of positions in a config. `transformers` reads both fields."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(rope, dict):
         raise Failed("model", f"`config.json`: `rope_scaling`: expected an object, found `{str(rope)[:80]}`")
-    return str(rope.get("rope_type") or rope.get("type") or "default")
+    if any(isinstance(value, dict) for value in rope.values()):
+        raise Failed("unsupported", "`config.json`: `rope_parameters`: this engine supports only one rotation for all layers")
+    return rope
 
 
 def refuse_other_networks(config, activations):
@@ -176,12 +188,14 @@ def refuse_other_networks(config, activations):
             raise Failed("unsupported", f"`config.json`: `{name}`: this engine does not support it", "load another model")
     if config.get("scale_attn_weights") is False:
         raise Failed("unsupported", "`config.json`: `scale_attn_weights` false: this engine scales by the head's dimensions")
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    for fields in (config, rope):
+    for fields in (config, _rope(config)):
         if fields.get("partial_rotary_factor", 1.0) not in (None, 1.0):
             raise Failed("unsupported", "`config.json`: `partial_rotary_factor`: this engine rotates the whole head")
-    kinds = config.get("layer_types") or []
-    if any(kind != "full_attention" for kind in kinds) and len(set(kinds)) > 1:
+    # The window of an architecture with one window for all layers limits the context.
+    kinds, known = config.get("layer_types"), ["full_attention"]
+    if config.get("model_type") in WITH_WINDOW:
+        known.append("sliding_attention")
+    if kinds and not (isinstance(kinds, list) and kinds[0] in known and kinds == kinds[:1] * len(kinds)):
         raise Failed("unsupported", "`config.json`: `layer_types`: this engine supports only layers of one kind")
     for name in ("hidden_act", "hidden_activation", "activation_function"):
         if (activation := config.get(name)) is not None:
@@ -190,8 +204,8 @@ def refuse_other_networks(config, activations):
 
 def limit_context_to_window(folder):
     """Makes the sliding window the longest context: up to there the window hides no token."""
-    window = folder.config.get("sliding_window")
-    if folder.architecture in ("mistral", "phi3") and type(window) is int and 0 < window < folder.context_tokens:
+    window = folder.config.get("sliding_window", WITH_WINDOW.get(folder.architecture))
+    if folder.architecture in WITH_WINDOW and type(window) is int and 0 < window < folder.context_tokens:
         folder.context_tokens = window
 
 

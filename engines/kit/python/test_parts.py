@@ -2,10 +2,12 @@
 
 import math
 import sys
+import threading
 import unittest
 from collections import Counter
 from types import SimpleNamespace
 
+from engine_kit import count_threads
 from engine_kit_checks import choose_context, package_version, read_choice, read_flag
 from engine_kit_summary import quantile, summarise
 from engine_kit_tokens import GREEDY_BELOW, Job, Sampler, Tokens, uniforms
@@ -61,6 +63,21 @@ class Packages(unittest.TestCase):
         expected = f"no `no-such-package` in the Python that runs this engine (`{sys.executable}`)"
         self.assertEqual((failed.kind, failed.message), ("unavailable", expected))
         self.assertTrue(failed.hint.startswith("orchestrate setup snake "))
+
+
+class Threads(unittest.TestCase):
+    def test_threads_are_counted_with_and_without_a_name(self):
+        before, end = count_threads(), threading.Event()
+        thread = threading.Thread(target=end.wait)
+        thread.start()
+        try:
+            self.assertEqual(count_threads(), before + 1)
+            self.assertEqual(count_threads("no such name"), 0)
+            with open("/proc/self/comm") as file:
+                self.assertGreaterEqual(count_threads(file.read().strip()), 1)
+        finally:
+            end.set()
+            thread.join()
 
 
 class Sampling(unittest.TestCase):
