@@ -33,8 +33,15 @@ KNOWN_FIELDS = {
     "vocab_size",
 }
 
+# The fields with numbers that a model must have, and may have.
+COUNTS = ("context_length", "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv")
+OPTIONAL_COUNTS = ("attention.key_length", "attention.value_length", "rope.dimension_count", "attention.sliding_window")
+
 # GGUF's types of metadata values by number, as formats of `struct`. 8 is a text, 9 an array.
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+# The most dimensions of a tensor in GGUF.
+MAX_RANK = 4
 
 # Bytes of a header; longer ones are damaged files.
 MAX_HEADER_BYTES = 1 << 30
@@ -51,7 +58,7 @@ class GgufFile:
                 self._read(file, path.stat().st_size)
         except OSError as error:
             raise Failed("model", f"`{path}`: {error.strerror or error}") from None
-        except (struct.error, UnicodeDecodeError, KeyError, ValueError, OverflowError) as error:
+        except (struct.error, KeyError, ValueError, OverflowError, TypeError, ZeroDivisionError) as error:
             raise self.damaged(f"its header cannot be read ({error})") from None
 
     def damaged(self, problem):
@@ -70,8 +77,12 @@ class GgufFile:
         for _ in range(tensor_count):
             name = _text(file)
             (rank,) = struct.unpack("<I", file.read(4))
+            if rank > MAX_RANK:
+                raise ValueError(f"a tensor of {rank} dimensions")
             shape = struct.unpack(f"<{rank}Q", file.read(8 * rank))
             entries.append((name, tuple(reversed(shape)), *struct.unpack("<IQ", file.read(12))))
+        if not entries:
+            raise ValueError("no tensors")
         alignment = self.metadata.get("general.alignment", 32)
         start = -(-file.tell() // alignment) * alignment
         self.tensors = {name: self._tensor(name, shape, kind, start + offset, size) for name, shape, kind, offset in entries}
@@ -127,9 +138,14 @@ class GgufFile:
         for key in self.metadata:
             if key.startswith(prefix) and key.removeprefix(prefix) not in KNOWN_FIELDS:
                 raise self.unsupported(f"tinygrad ignores its field `{key[:120]}`")
-        for name in ("context_length", "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "rope.freq_base"):
-            if not isinstance(self.field(name), int | float):
-                raise Failed("model", f"`{self.path}`: no number `{prefix}{name}`")
+        for names, least in ((COUNTS, 1), (OPTIONAL_COUNTS, 0)):
+            for name in names:
+                value = self.field(name, None if least else 0)
+                if type(value) is not int or value < least:
+                    problem = f"expected a whole number of at least {least}, found `{str(value)[:80]}`"
+                    raise Failed("model", f"`{self.path}`: `{prefix}{name}`: {problem}")
+        if not isinstance(self.field("rope.freq_base"), float):
+            raise Failed("model", f"`{self.path}`: no number `{prefix}rope.freq_base`")
         if not self.metadata.get("tokenizer.ggml.tokens"):
             hint = "orchestrate model convert FOLDER --to gguf    # FOLDER has the original weights and `tokenizer.json`"
             raise Failed("model", f"`{self.path}` has no tokenizer, and tinygrad counts its tokens", hint)
@@ -202,7 +218,7 @@ def _exactly(file, count):
 
 
 def _value(file, kind):
-    """A value of the metadata; of an array, its number of elements."""
+    """A value of the metadata; of an array, a range as long as the array."""
     if kind == 8:
         return _text(file)
     if kind == 9:
@@ -212,5 +228,5 @@ def _value(file, kind):
                 _exactly(file, struct.unpack("<Q", file.read(8))[0])
         else:
             _exactly(file, struct.calcsize(NUMBERS[element]) * count)
-        return count
+        return range(count)
     return struct.unpack("<" + NUMBERS[kind], file.read(struct.calcsize(NUMBERS[kind])))[0]

@@ -86,7 +86,7 @@ class TinygradModel(Model):
     def __init__(self, gguf, network, context_tokens, options):
         self._gguf, self._network, self._context_tokens, self._options = gguf, network, context_tokens, options
         self._vocabulary_size = network.token_embd.weight.shape[0]
-        self._score_chunk = TinyJit(self._logits)
+        self._hidden_states_jit, self._logits_jit = TinyJit(self._hidden_states), TinyJit(self._logits)
         self._facts = None
 
     def compile(self, progress):
@@ -120,38 +120,36 @@ class TinygradModel(Model):
             check_logit(math.nan, self._gguf.path.name)
         return id
 
-    def _logits(self, tokens, start):
-        """The logits of a chunk, by the modules of tinygrad's network as in its `forward`."""
+    def _hidden_states(self, tokens, start):
+        """The hidden states of a chunk, by the embedding and the blocks that a prompt has compiled already."""
         x = self._network.token_embd(tokens).float()
         for block in self._network.blk:
             x = block(x, start)
-        return self._network.output(self._network.output_norm(x)).float().realize()  # [1, CHUNK, vocabulary]
+        # Chunks have different lengths, and the logits are computed for one length.
+        return x.pad_to(1, CHUNK, None).realize()
+
+    def _logits(self, x):
+        """The logits after every token of a chunk, [1, CHUNK, vocabulary]. tinygrad's `forward` computes those of the last one."""
+        return self._network.output(self._network.output_norm(x)).float().realize()
 
     def score(self, ids):
-        logprobs = numpy.zeros(len(ids) - 1)
-        scored, count = ids[:-1], len(ids) - 1
-        for start in range(0, count, CHUNK):
-            # The last chunk overlaps the one before it, so that every chunk has one size and fits the context.
-            start = max(0, min(start, count - CHUNK))
-            logits = self._chunk_logits(scored[start : start + CHUNK], start)
-            check_logit(logits.max(), self._gguf.path.name)
-            shifted = logits - logits.max(axis=-1, keepdims=True)
-            chosen = shifted[range(len(logits)), ids[start + 1 : start + 1 + len(logits)]]
-            logprobs[start : start + len(logits)] = chosen - numpy.log(numpy.exp(shifted).sum(axis=-1))
-        return logprobs.tolist()
-
-    def _chunk_logits(self, ids, start):
-        """The logits of these ids at the positions from `start`, in f64."""
         self._network._cached_tokens = []
-        with helpers.Context(BEAM=0):
-            if self._network.max_context < CHUNK:
-                # A chunk would not fit, so these ids are computed as they are, and not replayed.
-                logits = self._logits(Tensor([ids], dtype=dtypes.int32), start)
-            else:
-                tokens = Tensor([ids + [0] * (CHUNK - len(ids))], dtype=dtypes.int32).contiguous().realize()
-                position = UOp.variable("start_pos", 0, self._network.max_context - 1).bind(start)
-                logits = self._score_chunk(tokens, position)
-        return logits.numpy()[0, : len(ids)].astype(numpy.float64)
+        # The variables and the tensor of tokens are those of `generate`, so that its compiled kernels fit.
+        context, count = self._network.max_context, len(ids) - 1
+        position, length = UOp.variable("start_pos", 0, context - 1), UOp.variable("toks", 1, CHUNK)
+        tokens = Tensor(ids[:-1] + [0] * (context - count), dtype=dtypes.int32).reshape(1, context)
+        logprobs = []
+        for start in range(0, count, CHUNK):
+            first, size = position.bind(start), min(CHUNK, count - start)
+            states = self._hidden_states_jit(tokens[:, first : first + length.bind(size)].contiguous(), first)
+            # A search for fast kernels belongs to the load.
+            with helpers.Context(BEAM=0):
+                logits = self._logits_jit(states).numpy()[0, :size].astype(numpy.float64)
+            check_logit(logits.max(), self._gguf.path.name)
+            logits -= logits.max(axis=-1, keepdims=True)
+            chosen = logits[range(size), ids[start + 1 : start + 1 + size]]
+            logprobs += (chosen - numpy.log(numpy.exp(logits).sum(axis=-1))).tolist()
+        return logprobs
 
     @functools.cached_property
     def _tokenizer(self):
