@@ -1,6 +1,6 @@
 """Measures the engine `transformers` and `bare-transformers.py` in turns. As in the orchestrator, the waiting process is
 paused. The first request after the pause never counts; in the orchestrator, it counts if requests take 250 ms or more.
-Prints the medians of both programs, and the median of the rounds' ratios."""
+Prints the medians of both programs, and the ratio with its interval of 95 %."""
 
 import argparse
 import json
@@ -12,17 +12,19 @@ import sys
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parent.parent
-ENGINE = ROOT / "engines" / "transformers" / "worker.py"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engines/kit/python"))
+from checkout import EMBEDDED, ROOT, worker_command
+from comparison import exit_with, find_paired_fault, paired_interval
+
 WARM_UP_ROUNDS = 3
 
 
 class Program:
     """A process that gets one line at a time, and is paused in between."""
 
-    def __init__(self, command, **environment):
+    def __init__(self, command, environment):
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.process = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
+        self.process = subprocess.Popen(command, env=environment, **pipes)
 
     def request(self, line):
         self.process.stdin.write(line + "\n")
@@ -52,8 +54,8 @@ def main():
     generator = random.Random(1)
     prompts = [[generator.randrange(options.vocabulary) for _ in range(options.prompt)] for _ in range(options.rounds + WARM_UP_ROUNDS)]
     threads = {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads), "HF_HUB_OFFLINE": "1"}
-    bare = Program([sys.executable, str(ROOT / "scripts" / "bare-transformers.py"), options.model, options.dtype, str(options.threads), options.path], **threads)
-    engine = Program([sys.executable, "-s", str(ENGINE)], PYTHONPATH=str(ROOT / "engines" / "kit" / "python"))
+    bare = Program([sys.executable, str(ROOT / "scripts" / "bare-transformers.py"), options.model, options.dtype, str(options.threads), options.path], {**os.environ, **threads})
+    engine = Program(*worker_command("transformers"))
     try:
         bare.process.stdout.readline()  # "ready"
         load = {"type": "load", "model": options.model, "dtype": options.dtype, "threads": options.threads, "options": {"path": options.path}}
@@ -91,16 +93,19 @@ def run_engine(program, prompt, tokens):
 
 def print_results(options, rounds):
     print(f"{options.model}, {options.dtype}, {options.threads} threads, path {options.path}: {options.prompt} + {options.tokens} tokens, {len(rounds)} rounds")
-    print(f"{'':24}{'bare':>12}{'engine':>12}{'engine/bare':>14}")
+    print(f"{'':24}{'bare':>12}{'engine':>12}   engine/bare")
+    faults = []
     for name, index in (("first token, ms", 0), ("ms per later token", 1)):
         engines, bares = [engine[index] for _, engine in rounds], [bare[index] for bare, _ in rounds]
-        ratio = median(engine / bare for engine, bare in zip(engines, bares))
-        print(f"{name:24}{median(bares):12.3f}{median(engines):12.3f}{ratio:14.3f}")
+        ratios = [engine / bare for engine, bare in zip(engines, bares)]
+        print(f"{name:24}{median(bares):12.3f}{median(engines):12.3f}   {paired_interval(ratios)}")
+        faults.append(find_paired_fault(name, ratios))
+    exit_with(faults)
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/transformers-against-bare")
-    parser.add_argument("--model", default=str(ROOT / "models" / "embedded"))
+    parser.add_argument("--model", default=str(EMBEDDED))
     parser.add_argument("--path", default="loop", choices=("loop", "generate"))
     parser.add_argument("--dtype", default="f32", choices=("f32", "bf16", "f16"))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
