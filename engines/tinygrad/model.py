@@ -126,7 +126,7 @@ class TinygradModel(Model):
         for block in self._network.blk:
             x = block(x, start)
         # Chunks have different lengths, and the logits are computed for one length.
-        return x.pad_to(1, CHUNK, None).realize()
+        return x.pad_to(1, CHUNK, None).contiguous().realize()
 
     def _logits(self, x):
         """The logits after every token of a chunk, [1, CHUNK, vocabulary]. tinygrad's `forward` computes those of the last one."""
