@@ -10,7 +10,8 @@
 //!
 //! Other blocks are `text`, `json` and `yaml`, and `python file=NAME` or `toml file=NAME`: a file that is written into the
 //! folder where the page's commands run. The commands of a workflow (`yaml`) are parsed. `text output` is a part of the
-//! output of the last block of commands: `...` stands for any text, and a number for any number.
+//! output of the last block of commands: `...` stands for any text, and a number for any number. In `text output exact`, such as
+//! a part of a record's report, a number stands for itself.
 
 use crate::page::{self, Block, Page};
 use crate::sessions::{IS_FULL, Session};
@@ -78,8 +79,13 @@ fn check_block(session: &Session, block: &Block, output: &mut Option<String>) ->
         }
         ("python", _) => here("a Python block needs `file=NAME`".into()),
         ("text", Some("output")) => {
+            let normalised = match block.tags.get(1).map(String::as_str) {
+                None => without_numbers,
+                Some("exact") => with_single_spaces,
+                Some(other) => return here(format!("unknown tag `{other}`")),
+            };
             let Some(output) = output else { return Vec::new() };
-            let missing = missing_line(&block.text, output);
+            let missing = missing_line(&block.text, output, normalised);
             missing.map_or_else(Vec::new, |line| here(format!("the output has no line `{line}`:\n{output}")))
         }
         ("text" | "json", _) => {
@@ -169,10 +175,10 @@ fn without_expressions(command: &str) -> String {
 }
 
 /// The first line of `expected` that `output` lacks, or has only before a line that must precede it.
-fn missing_line<'a>(expected: &'a str, output: &str) -> Option<&'a str> {
-    let mut lines = output.lines().map(without_numbers);
+fn missing_line<'a>(expected: &'a str, output: &str, normalised: fn(&str) -> String) -> Option<&'a str> {
+    let mut lines = output.lines().map(normalised);
     expected.lines().filter(|line| !matches!(line.trim(), "" | "...")).find(|line| {
-        let pattern = without_numbers(line);
+        let pattern = normalised(line);
         !lines.any(|line| matches(&pattern, &line))
     })
 }
@@ -189,6 +195,10 @@ fn matches(pattern: &str, line: &str) -> bool {
         last = part;
     }
     rest.trim().is_empty() || last.is_empty() && pattern.contains("...")
+}
+
+fn with_single_spaces(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The line with `#` for each number, and with single spaces.
@@ -226,6 +236,8 @@ fn a_wrong_command_language_or_output_fails_the_test() {
         block("text", "orchestrate engines"),
         block("python", "print(1)"),
         block("console", "echo 12 apples") + &block("text output", "7 pears"),
+        block("console", "echo 12 apples") + &block("text output exact", "7 apples"),
+        block("console", "echo 12 apples") + &block("text output no-such-tag", "12 apples"),
         "Use `orchestrate no-such-command`.".into(),
     ];
     for text in broken {
@@ -237,6 +249,7 @@ fn a_wrong_command_language_or_output_fails_the_test() {
         block("yaml", "- run: orchestrate -e ${{ matrix.engine }} -s decode\n- uses: x"),
         block("console", "echo 12 apples; echo; echo end of 3.5 s")
             + &block("text output", "7 apples\n...\nend ..."),
+        block("console", "echo '12   apples'; echo end") + &block("text output exact", "12 apples\nend"),
     ];
     for text in good {
         assert_eq!(run_page(&Page::parse("page", &text)), Vec::<String>::new(), "{text}");

@@ -1,8 +1,9 @@
-//! Checks links between pages, the length of the pages for users and their index, and the picture and first command of
-//! README.md.
+//! Checks links between pages, the length of the pages for users and their index, the engines of the page on choosing one, and
+//! the picture and first command of README.md.
 
 use crate::page::{self, Page};
 use crate::support::root;
+use crate::support::tree::engine_folders;
 
 /// The most lines of README.md and of each page in `docs`.
 const MAX_LINES: usize = 150;
@@ -67,6 +68,17 @@ fn every_page_of_docs_is_short_and_in_the_index() {
         let is_listed = name.is_none_or(|name| index.links.iter().any(|(_, target)| target == name));
         assert!(is_listed, "docs/README.md has no link to {}", page.path);
     }
+}
+
+#[test]
+fn the_page_on_choosing_an_engine_has_a_link_to_each_engine() {
+    let page = Page::read("docs/choosing-an-engine.md");
+    let is_linked = |engine: &String| {
+        let target = format!("../engines/{engine}/README.md");
+        page.links.iter().any(|(_, link)| *link == target)
+    };
+    let missing: Vec<_> = engine_folders().into_iter().filter(|engine| !is_linked(engine)).collect();
+    assert!(missing.is_empty(), "{} says nothing about {missing:?}", page.path);
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Session {
     /// equal times in every launch. It takes text and has no scores, so its output is unverified.
     fn install(&self) {
         let (work, bin) = (self.scratch.join("work"), self.scratch.join("bin"));
-        for folder in [&work.join("before"), &bin] {
+        for folder in [&work.join("before"), &work.join("results"), &bin] {
             std::fs::create_dir_all(folder).unwrap();
         }
         let fake = |settings: &str| {
@@ -77,6 +77,8 @@ impl Session {
         for path in [work.join("my-engine"), work.join("before/my-engine")] {
             write_program(&path, &own);
         }
+        // The records of the pages' tables, which a reader has in the checkout.
+        std::os::unix::fs::symlink(root().join("results/curated"), work.join("results/curated")).unwrap();
         if IS_FULL {
             for name in ["engines", "models", "protocol", "scripts", "tests"] {
                 std::os::unix::fs::symlink(root().join(name), work.join(name)).unwrap();
