@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model_files::{Architecture, Config, Format, ModelFacts, ModelFolder, Part, SHAPES, Shape};
+use model_files::{Architecture, Config, Format, ModelFacts, ModelFolder, SHAPES, Shape, TensorSpec};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -13,16 +13,16 @@ use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
 
 /// The config and the tensors of a shape.
-fn config_of(shape: &Shape) -> (Config, Vec<Part>) {
+fn config_of(shape: &Shape) -> (Config, Vec<TensorSpec>) {
     let generation = Some(shape.generation.to_string()).filter(|_| !shape.generation.is_null());
     let config = shape.config.to_string();
     let config = Config::parse(config.as_bytes(), generation.as_ref().map(String::as_bytes)).unwrap();
-    let parts = Architecture::of(&config, Format::Safetensors).unwrap().parts(&config).unwrap();
-    (config, parts)
+    let specs = Architecture::of(&config, Format::Safetensors).unwrap().tensor_specs(&config).unwrap();
+    (config, specs)
 }
 
-fn parameters(parts: &[Part]) -> u64 {
-    parts.iter().map(Part::elements).sum()
+fn parameters(specs: &[TensorSpec]) -> u64 {
+    specs.iter().map(TensorSpec::elements).sum()
 }
 
 // Shapes.
@@ -31,10 +31,10 @@ fn parameters(parts: &[Part]) -> u64 {
 fn every_shape_has_unique_tensor_names_in_both_formats() {
     for (name, _) in SHAPES {
         let shape = Shape::named(name).unwrap();
-        let (config, parts) = config_of(&shape);
-        for names in [|part: &Part| part.name.clone(), |part: &Part| part.gguf.clone()] {
-            let distinct: BTreeSet<_> = parts.iter().map(names).collect();
-            assert_eq!(distinct.len(), parts.len(), "{name}");
+        let (config, specs) = config_of(&shape);
+        for names in [|spec: &TensorSpec| spec.name.clone(), |spec: &TensorSpec| spec.gguf.clone()] {
+            let distinct: BTreeSet<_> = specs.iter().map(names).collect();
+            assert_eq!(distinct.len(), specs.len(), "{name}");
         }
         assert!(shape.tokenizer.tokens <= config.vocabulary_size, "{name}");
         let special_ids = config.bos_id.iter().chain(&config.eos_ids);
@@ -59,8 +59,8 @@ fn named_shapes_have_the_parameter_counts_of_their_models() {
         ("gemma-2b", 2_506_172_416),
     ];
     for (name, expected) in published {
-        let (_, parts) = config_of(&Shape::named(name).unwrap());
-        assert_eq!(parameters(&parts), expected, "{name}");
+        let (_, specs) = config_of(&Shape::named(name).unwrap());
+        assert_eq!(parameters(&specs), expected, "{name}");
     }
     let small = SHAPES.iter().filter(|(name, _)| name.starts_with("tiny-")).count();
     assert_eq!((published.len() + small, small), (SHAPES.len(), ARCHITECTURES.len()));
@@ -71,14 +71,14 @@ fn named_shapes_have_the_parameter_counts_of_their_models() {
 /// Makes a model in every format and dtype, and reads it as an engine does.
 fn assert_opens_in_every_format(architecture: &str) {
     let (scratch, name) = (Scratch::new(), format!("tiny-{architecture}"));
-    let (config, parts) = config_of(&Shape::named(&name).unwrap());
+    let (config, specs) = config_of(&Shape::named(&name).unwrap());
     let in_folder = ["f32", "bf16", "f16"].map(|dtype| (dtype, dtype.to_string()));
     let in_file = ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k", "q6_k"];
     for (dtype, out) in in_folder.into_iter().chain(in_file.map(|dtype| (dtype, format!("{dtype}.gguf")))) {
         let path = scratch.synth(&name, dtype, &out);
         let model = ModelFolder::open(&path).unwrap();
         let facts = ModelFacts::of(&model).unwrap();
-        assert_eq!(facts.parameters, parameters(&parts), "{out}");
+        assert_eq!(facts.parameters, parameters(&specs), "{out}");
         let main_dtype = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
         assert_eq!(main_dtype, dtype, "{out}: {:?}", facts.dtypes);
         let read_config = &model.config;

@@ -79,8 +79,8 @@ pub fn sha256(bytes: &[u8]) -> String {
 /// The weights as numbers, by the safetensors names of the tensors.
 pub fn weight_values(model: &Path) -> BTreeMap<String, Vec<f32>> {
     let model = ModelFolder::open(model).unwrap();
-    let (parts, weights) = (model.parts().unwrap(), FileWeights::open(&model).unwrap());
-    parts.iter().map(|part| (part.name.clone(), weights.values(part).unwrap())).collect()
+    let (specs, weights) = (model.tensor_specs().unwrap(), FileWeights::open(&model).unwrap());
+    specs.iter().map(|spec| (spec.name.clone(), weights.values(spec).unwrap())).collect()
 }
 
 /// Writes a small model into the hub's cache under `home/hf`, as a pull does.
@@ -140,13 +140,13 @@ pub fn write_sparse_model(folder: &Path, config: &Value) {
     std::fs::create_dir(folder).unwrap();
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let config = Config::parse(config.to_string().as_bytes(), None).unwrap();
-    let parts = Architecture::named("llama").unwrap().parts(&config).unwrap();
+    let specs = Architecture::named("llama").unwrap().tensor_specs(&config).unwrap();
     let (mut header, mut end) = (Map::new(), 0);
-    for part in parts {
+    for spec in specs {
         let begin = end;
-        end += part.elements() * 4;
-        let entry = json!({ "dtype": "F32", "shape": part.shape, "data_offsets": [begin, end] });
-        header.insert(part.name, entry);
+        end += spec.elements() * 4;
+        let entry = json!({ "dtype": "F32", "shape": spec.shape, "data_offsets": [begin, end] });
+        header.insert(spec.name, entry);
     }
     let header = with_header(&Value::Object(header), &[]);
     let path = folder.join("model.safetensors");

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use burn::tensor::quantization::QuantValue;
 use engine_kit::{Engine, Options, OrFail, Phases};
-use model_files::{ModelFolder, Part};
+use model_files::{ModelFolder, TensorSpec};
 use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding};
 
 use crate::config::{ARCHITECTURES, Shape};
@@ -62,7 +62,7 @@ impl Engine for BurnEngine {
         let opened = device::open(load.device.as_deref())?;
         let shape = Shape::of(folder)?;
         let context_tokens = shape.context_tokens(folder, load.context_tokens)?;
-        let parts = folder.parts().or_fail(FailureKind::Model)?;
+        let specs = folder.tensor_specs().or_fail(FailureKind::Model)?;
         expect_floats(folder)?;
         folder.refuse_second_output_matrix().or_fail(FailureKind::Model)?;
         let threads = set_threads(load.threads)?;
@@ -71,7 +71,7 @@ impl Engine for BurnEngine {
         let reader = Reader {
             folder,
             shape: &shape,
-            parts: &parts,
+            specs: &specs,
             precision,
             device: &opened.device,
             quantized: quantization.map(|quantization| quantization.value),
@@ -80,7 +80,7 @@ impl Engine for BurnEngine {
         let network = reader.network(|fraction| phases.progress(fraction, None))?;
         // A GPU copies asynchronously. That time belongs to this load, not to the first request.
         opened.device.sync().or_fail(FailureKind::Device)?;
-        let parameters = parts.iter().map(Part::elements).sum();
+        let parameters = specs.iter().map(TensorSpec::elements).sum();
         let facts = Facts {
             device: Some(opened.name.clone()),
             threads: Some(threads),

@@ -5,7 +5,7 @@ use burn::nn::{Embedding, Linear, RmsNorm, RotaryEncoding, RotaryEncodingConfig,
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use engine_kit::OrFail;
-use model_files::{Component, Dtype, FileWeights, Format, GgufLayout, Kind, ModelFolder, Part, Weights};
+use model_files::{Component, Dtype, FileWeights, Format, GgufLayout, Kind, ModelFolder, TensorSpec, Weights};
 use protocol::{Failed, FailureKind};
 
 use crate::config::Shape;
@@ -30,7 +30,7 @@ pub const PRECISIONS: [Precision; 3] = [
 pub struct Reader<'a> {
     pub folder: &'a ModelFolder,
     pub shape: &'a Shape,
-    pub parts: &'a [Part],
+    pub specs: &'a [TensorSpec],
     pub precision: Precision,
     pub device: &'a Device,
     /// The format of the matrices, if they are quantized.
@@ -62,20 +62,20 @@ impl Reader<'_> {
 
     /// The bytes of the loaded weights. In a quantized matrix, each weight has a byte, and the matrix has one scale.
     pub fn weights_bytes(&self) -> u64 {
-        let quantized_bytes = |part: &Part| part.elements() + 4;
-        let bytes = |part: &Part| {
-            let is_embedding = part.component == Component::Embedding;
-            let stored = self.precision.files.bytes(part.elements());
+        let quantized_bytes = |spec: &TensorSpec| spec.elements() + 4;
+        let bytes = |spec: &TensorSpec| {
+            let is_embedding = spec.component == Component::Embedding;
+            let stored = self.precision.files.bytes(spec.elements());
             match (self.quantized, is_embedding) {
                 // The embedding stays as it is. If it is also the output matrix, this can have weights of its own.
-                (Some(_), true) if self.shape.tied => stored + quantized_bytes(part),
+                (Some(_), true) if self.shape.tied => stored + quantized_bytes(spec),
                 (None, true) if self.shape.tied && self.precision.burn == DType::BF16 => 2 * stored,
                 (_, true) => stored,
-                (Some(_), false) if part.kind == Kind::Matrix => quantized_bytes(part),
+                (Some(_), false) if spec.kind == Kind::Matrix => quantized_bytes(spec),
                 _ => stored,
             }
         };
-        self.parts.iter().map(bytes).sum()
+        self.specs.iter().map(bytes).sum()
     }
 
     fn layer(&self, files: &FileWeights, prefix: &str) -> Result<Layer, Failed> {
@@ -84,7 +84,7 @@ impl Reader<'_> {
         let Shape { heads, kv_heads, head_dim, .. } = *self.shape;
         let head_norm = |it: &str| {
             let name = name(it);
-            self.part(&name).map(|_| self.norm(files, &name, true)).transpose()
+            self.spec(&name).map(|_| self.norm(files, &name, true)).transpose()
         };
         Ok(Layer {
             attention_norm: self.norm(files, &name("input_layernorm.weight"), false)?,
@@ -118,8 +118,8 @@ impl Reader<'_> {
     ) -> Result<Linear, Failed> {
         let weight = self.matrix(files, &format!("{name}.weight"), rotated_heads)?;
         let bias_name = format!("{name}.bias");
-        let bias = self.part(&bias_name).map(|part| {
-            let data = self.read(files, part, rotated_heads)?;
+        let bias = self.spec(&bias_name).map(|spec| {
+            let data = self.read(files, spec, rotated_heads)?;
             Ok(Param::from_tensor(Tensor::from_data(data, (self.device, self.precision.burn))))
         });
         Ok(self.linear_of(weight, bias.transpose()?))
@@ -172,33 +172,33 @@ impl Reader<'_> {
         Ok(RmsNorm { gamma: Param::from_tensor(gamma), epsilon: self.shape.norm_epsilon })
     }
 
-    /// The numbers of a part. Rows of `rotated_heads` heads are reordered: the files store the halves of a head one after the other,
+    /// The numbers of a tensor. Rows of `rotated_heads` heads are reordered: the files store the halves of a head one after the other,
     /// and Burn rotates adjacent pairs, as GGUF does.
     fn read(
         &self,
         files: &FileWeights,
-        part: &Part,
+        spec: &TensorSpec,
         rotated_heads: Option<usize>,
     ) -> Result<TensorData, Failed> {
         let layout =
             rotated_heads.map_or(GgufLayout::Same, |heads| GgufLayout::Pairs { heads: heads as u64 });
-        let part = Part { gguf_layout: layout, ..part.clone() };
+        let spec = TensorSpec { gguf_layout: layout, ..spec.clone() };
         let dtype = self.precision.files;
-        let mut bytes = vec![0; dtype.bytes(part.elements()) as usize];
-        let (rows, _) = part.rows_in(Format::Gguf);
-        files.encode(&part, Format::Gguf, 0..rows, dtype, &mut bytes).or_fail(FailureKind::Model)?;
-        let shape: Vec<usize> = part.shape.iter().map(|&size| size as usize).collect();
+        let mut bytes = vec![0; dtype.bytes(spec.elements()) as usize];
+        let (rows, _) = spec.rows_in(Format::Gguf);
+        files.encode(&spec, Format::Gguf, 0..rows, dtype, &mut bytes).or_fail(FailureKind::Model)?;
+        let shape: Vec<usize> = spec.shape.iter().map(|&size| size as usize).collect();
         Ok(TensorData::from_bytes_vec(bytes, shape, self.precision.burn))
     }
 
-    fn part(&self, name: &str) -> Option<&Part> {
-        self.parts.iter().find(|part| part.name == name)
+    fn spec(&self, name: &str) -> Option<&TensorSpec> {
+        self.specs.iter().find(|spec| spec.name == name)
     }
 
-    fn expected(&self, name: &str) -> Result<&Part, Failed> {
+    fn expected(&self, name: &str) -> Result<&TensorSpec, Failed> {
         let missing =
             || Failed::new(FailureKind::Internal, format!("no tensor `{name}` in the architecture"));
-        self.part(name).ok_or_else(missing)
+        self.spec(name).ok_or_else(missing)
     }
 
     /// Burn's table of the positions of the whole context, in f32.

@@ -7,7 +7,7 @@ use std::io::BufReader;
 use candle_core::Device;
 use candle_core::quantized::gguf_file::{Content, Value as MetadataValue};
 use engine_kit::{OrFail, Phases};
-use model_files::{Format, ModelFolder, Part, Tensor};
+use model_files::{Format, ModelFolder, Tensor, TensorSpec};
 use protocol::{Facts, Failed, FailureKind, Load};
 use serde_json::Value;
 
@@ -63,8 +63,8 @@ pub fn load(
         return Err(unsupported(message));
     }
     let context_tokens = loader.longest_context.context(folder, load.context_tokens)?;
-    let parts = folder.parts().or_fail(FailureKind::Model)?;
-    let names: HashSet<&str> = parts.iter().map(|part| part.name_in(Format::Gguf)).collect();
+    let specs = folder.tensor_specs().or_fail(FailureKind::Model)?;
+    let names: HashSet<&str> = specs.iter().map(|spec| spec.name_in(Format::Gguf)).collect();
     let is_loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
     for tensor in folder.tensors.iter().filter(|tensor| !is_loaded(tensor)) {
         if loader.ignored_tensor != Some(&tensor.name) {
@@ -86,7 +86,7 @@ pub fn load(
     let decoder =
         build_decoder(&path, device, || (loader.build)(Source { content, reader, device, context_tokens }))?;
 
-    let parameters: u64 = parts.iter().map(Part::elements).sum();
+    let parameters: u64 = specs.iter().map(TensorSpec::elements).sum();
     facts.context_tokens = Some(context_tokens);
     facts.parameters = Some(parameters);
     facts.weights_bytes = Some(weights_bytes);

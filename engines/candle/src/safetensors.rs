@@ -4,7 +4,7 @@
 use candle_core::{DType, Device};
 use candle_nn::VarBuilder;
 use engine_kit::{OrFail, Phases};
-use model_files::{ModelFolder, Part};
+use model_files::{ModelFolder, TensorSpec};
 use protocol::{Facts, Failed, FailureKind, Load};
 
 use crate::architectures::Architecture;
@@ -50,14 +50,14 @@ pub fn load(
     let loader = (architecture.safetensors)(&Fields { folder })?;
     let (name, dtype) = dtype(load.dtype.as_deref(), device.is_cuda(), architecture, &loader)?;
     let context_tokens = loader.longest_context.context(folder, load.context_tokens)?;
-    let parts = folder.parts().or_fail(FailureKind::Model)?;
+    let specs = folder.tensor_specs().or_fail(FailureKind::Model)?;
     expect_floats(folder)?;
     folder.refuse_second_output_matrix().or_fail(FailureKind::Model)?;
 
     phases.begin("weights");
     let to_failed = |error: candle_core::Error| model_failure(&folder.path, first_line(&error));
     let tensors = map_weights(folder, dtype, device).map_err(to_failed)?;
-    let parameters: u64 = parts.iter().map(Part::elements).sum();
+    let parameters: u64 = specs.iter().map(TensorSpec::elements).sum();
     let weights_bytes = parameters * dtype.size_in_bytes() as u64;
     device::expect_free_memory(device, weights_bytes)?;
     let decoder = build_decoder(&folder.path, device, || (loader.build)(tensors, context_tokens as usize))?;

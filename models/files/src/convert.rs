@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::architecture::{Architecture, Part, rope};
+use crate::architecture::{Architecture, TensorSpec, rope};
 use crate::gguf::ValueToWrite;
 use crate::text::printable;
 use crate::tokenizer::TokenizerTables;
@@ -17,20 +17,20 @@ use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf, safetensors};
 /// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`.
 pub fn convert(model: &ModelFolder, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     check(goal.format, goal.dtype)?;
-    let parts = model.parts()?;
+    let specs = model.tensor_specs()?;
     model.refuse_second_output_matrix()?;
     let weights = FileWeights::open(model)?;
-    let dtypes = parts.iter().map(|part| dtype_to_write(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
+    let dtypes = specs.iter().map(|spec| dtype_to_write(spec, &weights, goal)).collect::<Result<Vec<_>>>()?;
     let content = content(model, &weights, goal.format)?;
-    check_fits_some_matrix(&parts, &dtypes, goal.dtype)?;
-    let mut written = write(&content, &parts, &dtypes, &weights, goal, on_progress)?;
-    written.notes.extend(unused_tensors(model, &parts));
+    check_fits_some_matrix(&specs, &dtypes, goal.dtype)?;
+    let mut written = write(&content, &specs, &dtypes, &weights, goal, on_progress)?;
+    written.notes.extend(unused_tensors(model, &specs));
     Ok(written)
 }
 
 /// The note on tensors that are not part of the network: they are not written.
-fn unused_tensors(model: &ModelFolder, parts: &[Part]) -> Option<String> {
-    let unused = model.unused_tensors(parts);
+fn unused_tensors(model: &ModelFolder, specs: &[TensorSpec]) -> Option<String> {
+    let unused = model.unused_tensors(specs);
     let first = unused.first()?;
     let count = match unused.len() {
         1 => "1 tensor".to_string(),
@@ -49,11 +49,11 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
     })
 }
 
-fn dtype_to_write(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
-    let requested = dtype_of(part, goal.dtype, goal.format);
-    // A GGUF stores these parts in f32, so their original dtype is unknown. They are narrowed only if no number changes.
-    if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
-        let values = weights.values(part)?;
+fn dtype_to_write(spec: &TensorSpec, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
+    let requested = dtype_of(spec, goal.dtype, goal.format);
+    // A GGUF stores these tensors in f32, so their original dtype is unknown. They are narrowed only if no number changes.
+    if goal.format == Format::Safetensors && spec.is_f32_in_gguf() && weights.dtype(spec)? == Dtype::F32 {
+        let values = weights.values(spec)?;
         let (mut bytes, mut restored) =
             (vec![0; values.len() * requested.block().1], vec![0.0; values.len()]);
         let is_exact = blocks::narrow(requested, &values, &mut bytes)
@@ -104,7 +104,7 @@ fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &Fi
     let scaling = rope::to_config_json(&model.config, &header, factors.as_deref())?;
     let raw = architecture.to_config_json(&model.config, &header, scaling)?;
     let config = Config::from_json(raw, &Value::Null)?;
-    let same = architecture.parts(&config)? == architecture.parts(&model.config)?;
+    let same = architecture.tensor_specs(&config)? == architecture.tensor_specs(&model.config)?;
     ensure!(same, "`{}`: its metadata does not describe its tensors", path.display());
     Ok(config)
 }
@@ -138,31 +138,31 @@ pub struct Written {
     pub notes: Vec<String>,
 }
 
-/// Writes the model; `dtypes` has the output dtype of each part.
+/// Writes the model; `dtypes` has the output dtype of each tensor.
 pub(crate) fn write(
     content: &Content,
-    parts: &[Part],
+    specs: &[TensorSpec],
     dtypes: &[Dtype],
     weights: &dyn Weights,
     goal: &Goal,
     on_progress: OnProgress,
 ) -> Result<Written> {
     match goal.format {
-        Format::Safetensors => write_folder(content, parts, dtypes, weights, goal, on_progress),
-        Format::Gguf => write_gguf(content, parts, dtypes, weights, goal, on_progress),
+        Format::Safetensors => write_folder(content, specs, dtypes, weights, goal, on_progress),
+        Format::Gguf => write_gguf(content, specs, dtypes, weights, goal, on_progress),
     }
 }
 
 fn write_folder(
     content: &Content,
-    parts: &[Part],
+    specs: &[TensorSpec],
     dtypes: &[Dtype],
     weights: &dyn Weights,
     goal: &Goal,
     on_progress: OnProgress,
 ) -> Result<Written> {
     let staged = Staged::new(&goal.out)?;
-    let (files, index) = safetensors::plan(parts, dtypes)?;
+    let (files, index) = safetensors::plan(specs, dtypes)?;
     staged.write("config.json", pretty(&with_dtype(&content.config.raw, goal.dtype)))?;
     if let Some(generation) = &content.generation {
         staged.write("generation_config.json", pretty(generation))?;
@@ -178,14 +178,14 @@ fn write_folder(
     if let Some(index) = index {
         staged.write(safetensors::INDEX, index)?;
     }
-    write_files(staged.folder(), &files, parts, Format::Safetensors, weights, on_progress)?;
+    write_files(staged.folder(), &files, specs, Format::Safetensors, weights, on_progress)?;
     staged.finish()?;
     Ok(Written { path: goal.out.clone(), bytes: size(&files), notes: Vec::new() })
 }
 
 fn write_gguf(
     content: &Content,
-    parts: &[Part],
+    specs: &[TensorSpec],
     dtypes: &[Dtype],
     weights: &dyn Weights,
     goal: &Goal,
@@ -199,11 +199,11 @@ fn write_gguf(
         extra_tensors.push((rope::FACTORS, rule.factors(theta, content.config.head_dim)));
     }
     let metadata = metadata(content, goal.dtype)?;
-    let file = gguf::plan(TEMPORARY_NAME.into(), &metadata, parts, dtypes, &extra_tensors);
+    let file = gguf::plan(TEMPORARY_NAME.into(), &metadata, specs, dtypes, &extra_tensors);
     let files = [file];
-    write_files(staged.folder(), &files, parts, Format::Gguf, weights, on_progress)?;
+    write_files(staged.folder(), &files, specs, Format::Gguf, weights, on_progress)?;
     staged.finish_file(TEMPORARY_NAME)?;
-    Ok(Written { path, bytes: size(&files), notes: notes(parts, dtypes, goal.dtype) })
+    Ok(Written { path, bytes: size(&files), notes: notes(specs, dtypes, goal.dtype) })
 }
 
 /// The temporary name of a GGUF file.
@@ -257,15 +257,15 @@ pub(crate) fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, V
 }
 
 /// Notes on the matrices that are not in the requested dtype.
-fn notes(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Vec<String> {
+fn notes(specs: &[TensorSpec], dtypes: &[Dtype], requested: Dtype) -> Vec<String> {
     let differing =
-        parts.iter().zip(dtypes).filter(|(part, dtype)| **dtype != requested && !part.is_f32_in_gguf());
-    let differing: Vec<_> = differing.map(|(part, dtype)| (part.rows_in(Format::Gguf).1, *dtype)).collect();
+        specs.iter().zip(dtypes).filter(|(spec, dtype)| **dtype != requested && !spec.is_f32_in_gguf());
+    let differing: Vec<_> = differing.map(|(spec, dtype)| (spec.rows_in(Format::Gguf).1, *dtype)).collect();
     let Some((columns, dtype)) = differing.first() else { return Vec::new() };
     vec![format!(
         "{} of {} matrices are {} and not {}: rows of {columns} numbers do not divide into blocks of {}",
         differing.len(),
-        parts.iter().filter(|part| !part.is_f32_in_gguf()).count(),
+        specs.iter().filter(|spec| !spec.is_f32_in_gguf()).count(),
         dtype.as_str(),
         requested.as_str(),
         requested.block().0
@@ -273,10 +273,10 @@ fn notes(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Vec<String> {
 }
 
 /// Refuses a dtype of quantization blocks if it fits no matrix: the model would have the dtype in its name alone.
-pub(crate) fn check_fits_some_matrix(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Result<()> {
-    let matrices = parts.iter().zip(dtypes).filter(|(part, _)| !part.is_f32_in_gguf());
+pub(crate) fn check_fits_some_matrix(specs: &[TensorSpec], dtypes: &[Dtype], requested: Dtype) -> Result<()> {
+    let matrices = specs.iter().zip(dtypes).filter(|(spec, _)| !spec.is_f32_in_gguf());
     let fits = matrices.clone().any(|(_, dtype)| *dtype == requested);
-    let mut lengths: Vec<_> = matrices.map(|(part, _)| part.rows_in(Format::Gguf).1).collect();
+    let mut lengths: Vec<_> = matrices.map(|(spec, _)| spec.rows_in(Format::Gguf).1).collect();
     lengths.sort_unstable();
     lengths.dedup();
     let lengths: Vec<_> = lengths.iter().map(u64::to_string).collect();
@@ -290,16 +290,16 @@ pub(crate) fn check_fits_some_matrix(parts: &[Part], dtypes: &[Dtype], requested
     Ok(())
 }
 
-/// The dtype of each part for this goal.
-pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
+/// The dtype of each tensor for this goal.
+pub(crate) fn dtypes(specs: &[TensorSpec], goal: &Goal) -> Result<Vec<Dtype>> {
     check(goal.format, goal.dtype)?;
-    let numbers = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.elements()));
+    let numbers = specs.iter().try_fold(0_u64, |sum, spec| sum.checked_add(spec.elements()));
     ensure!(
         numbers.is_some_and(|numbers| numbers <= MAX_NUMBERS),
         "its sizes give more weights than any computer can store"
     );
-    let dtypes: Vec<_> = parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect();
-    check_fits_some_matrix(parts, &dtypes, goal.dtype)?;
+    let dtypes: Vec<_> = specs.iter().map(|spec| dtype_of(spec, goal.dtype, goal.format)).collect();
+    check_fits_some_matrix(specs, &dtypes, goal.dtype)?;
     Ok(dtypes)
 }
 

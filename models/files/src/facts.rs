@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::architecture::{Architecture, Component, Part};
+use crate::architecture::{Architecture, Component, TensorSpec};
 use crate::synth::Shape;
 use crate::tokenizer::TokenizerFacts;
 use crate::weights::find;
@@ -77,8 +77,8 @@ impl ModelFacts {
             let bytes: HashMap<_, _> =
                 model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
             let bytes_of =
-                |part: &Part| find(&bytes, part.name_in(model.format)).copied().unwrap_or_default();
-            facts.add_components(&model.parts()?, bytes_of);
+                |spec: &TensorSpec| find(&bytes, spec.name_in(model.format)).copied().unwrap_or_default();
+            facts.add_components(&model.tensor_specs()?, bytes_of);
         }
         Ok(facts)
     }
@@ -86,15 +86,15 @@ impl ModelFacts {
     /// The facts of a model that `synthesise` would write as safetensors of this dtype. Nothing is written.
     pub fn of_shape(shape: &Shape, dtype: Dtype) -> Result<Self> {
         let config = Config::from_json(shape.config.clone(), &shape.generation)?;
-        let parts = Architecture::of(&config, Format::Safetensors)?.parts(&config)?;
-        let bytes_of = |part: &Part| dtype.bytes(part.elements());
-        let weights_bytes = parts.iter().map(bytes_of).sum();
+        let specs = Architecture::of(&config, Format::Safetensors)?.tensor_specs(&config)?;
+        let bytes_of = |spec: &TensorSpec| dtype.bytes(spec.elements());
+        let weights_bytes = specs.iter().map(bytes_of).sum();
         let mut facts = Self {
             weights_bytes,
             dtypes: BTreeMap::from([(dtype.as_str(), weights_bytes)]),
             ..Self::of_config(&shape.name, &config, Format::Safetensors)
         };
-        facts.add_components(&parts, bytes_of);
+        facts.add_components(&specs, bytes_of);
         Ok(facts)
     }
 
@@ -135,23 +135,23 @@ impl ModelFacts {
     }
 
     /// Adds the facts by component, and the facts of a decode step.
-    fn add_components(&mut self, parts: &[Part], bytes_of: impl Fn(&Part) -> u64) {
+    fn add_components(&mut self, specs: &[TensorSpec], bytes_of: impl Fn(&TensorSpec) -> u64) {
         let mut sums: BTreeMap<Component, (u64, u64)> = BTreeMap::new();
         (self.weight_bytes_per_token, self.parameters_per_token, self.parameters) = (0, 0, 0);
-        for part in parts {
-            let bytes = bytes_of(part);
-            self.parameters += part.elements();
-            let sum = sums.entry(part.component).or_default();
-            *sum = (sum.0 + part.elements(), sum.1 + bytes);
+        for spec in specs {
+            let bytes = bytes_of(spec);
+            self.parameters += spec.elements();
+            let sum = sums.entry(spec.component).or_default();
+            *sum = (sum.0 + spec.elements(), sum.1 + bytes);
             // A token reads one row of a table. But an embedding that is also the output matrix is read as a whole.
-            let is_table = match part.component {
+            let is_table = match spec.component {
                 Component::Embedding => !self.tied_output,
                 Component::Positions => true,
                 _ => false,
             };
-            let rows = if is_table { part.shape[0].max(1) } else { 1 };
+            let rows = if is_table { spec.shape[0].max(1) } else { 1 };
             self.weight_bytes_per_token += bytes / rows;
-            self.parameters_per_token += part.elements() / rows;
+            self.parameters_per_token += spec.elements() / rows;
         }
         let facts = sums.into_iter().map(|(component, (parameters, bytes))| ComponentFacts {
             component: component.as_str(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::architecture::{Architecture, Component, Part, prefixed_name, rope};
+use crate::architecture::{Architecture, Component, TensorSpec, prefixed_name, rope};
 use crate::config::invalid_id;
 use crate::safetensors::shards;
 use crate::text::printable;
@@ -289,7 +289,7 @@ impl ModelFolder {
     }
 
     /// The tensors that the config requires, after a check that the files have each of them in the required shape.
-    pub fn parts(&self) -> Result<Vec<Part>> {
+    pub fn tensor_specs(&self) -> Result<Vec<TensorSpec>> {
         let (format, source) = (self.format, self.config_source());
         let architecture = self.architecture()?;
         let split_count = self.config.raw.get("split.count").and_then(Value::as_u64).unwrap_or(1);
@@ -303,7 +303,7 @@ impl ModelFolder {
         // This check comes before an allocation for each layer.
         ensure!(layers <= count, "{source}: {layers} layers cannot consist of {count} tensors");
         // If the config names the wrong architecture, an error about one field would mislead.
-        let parts = architecture.parts(&self.config).map_err(|error| {
+        let specs = architecture.tensor_specs(&self.config).map_err(|error| {
             match self.mismatch_message(architecture, &source) {
                 Some(mismatch) => anyhow!(mismatch),
                 None => error.context(source.clone()),
@@ -316,11 +316,11 @@ impl ModelFolder {
         rope::llama3(&self.config).with_context(|| source.clone())?;
         let tensors: HashMap<String, &Tensor> =
             self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
-        for part in &parts {
-            let name = part.name_in(format);
+        for spec in &specs {
+            let name = spec.name_in(format);
             let tensor =
                 find(&tensors, name).with_context(|| self.missing_message(architecture, name, &source))?;
-            let expected = part.shape_in(format);
+            let expected = spec.shape_in(format);
             ensure!(
                 tensor.shape == expected,
                 "model `{}`: tensor `{}` has the shape {:?} in `{}`, and {source} requires {expected:?}",
@@ -330,7 +330,7 @@ impl ModelFolder {
                 self.weights[tensor.file].display()
             );
         }
-        Ok(parts)
+        Ok(specs)
     }
 
     /// Refuses a checkpoint with an output matrix that differs from the embedding, if the config ties the two: programs do not
@@ -338,10 +338,10 @@ impl ModelFolder {
     pub fn refuse_second_output_matrix(&self) -> Result<()> {
         let output = self.tensors.iter().find(|tensor| tensor.name == OUTPUT_MATRIX);
         let Some(output) = output.filter(|_| self.config.tie_word_embeddings) else { return Ok(()) };
-        let embedding = self.parts()?.into_iter().find(|part| part.component == Component::Embedding);
+        let embedding = self.tensor_specs()?.into_iter().find(|spec| spec.component == Component::Embedding);
         let tensors: HashMap<String, &Tensor> =
             self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
-        let Some(embedding) = embedding.and_then(|part| find(&tensors, &part.name).copied()) else {
+        let Some(embedding) = embedding.and_then(|spec| find(&tensors, &spec.name).copied()) else {
             return Ok(());
         };
         ensure!(
@@ -357,8 +357,8 @@ impl ModelFolder {
 
     /// The tensors that the network does not use. A copy of the embedding as the output, and tensors that can be computed from
     /// the config, do not count.
-    pub fn unused_tensors(&self, parts: &[Part]) -> Vec<&Tensor> {
-        let (known, format) = (self.names_of(parts), self.format);
+    pub fn unused_tensors(&self, specs: &[TensorSpec]) -> Vec<&Tensor> {
+        let (known, format) = (self.names_of(specs), self.format);
         let architecture = Architecture::of(&self.config, format).ok();
         let tied = self.config.tie_word_embeddings && format == Format::Safetensors;
         let is_unused = |tensor: &&Tensor| {
@@ -370,12 +370,12 @@ impl ModelFolder {
         self.tensors.iter().filter(is_unused).collect()
     }
 
-    /// The message for the first part in a dtype that this crate cannot read.
-    pub fn unreadable_part_message(&self, parts: &[Part]) -> Option<String> {
+    /// The message for the first tensor in a dtype that this crate cannot read.
+    pub fn unreadable_tensor_message(&self, specs: &[TensorSpec]) -> Option<String> {
         let mut unreadable =
             self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
         unreadable.peek()?;
-        let known = self.names_of(parts);
+        let known = self.names_of(specs);
         unreadable.find(|tensor| known.contains(&tensor.name)).map(|tensor| self.unreadable_message(tensor))
     }
 
@@ -385,9 +385,9 @@ impl ModelFolder {
         format!("`{path}`: tensor `{name}` is {}, which this program cannot read", tensor.dtype)
     }
 
-    /// Every name that a tensor of these parts may have in this format, with and without the prefix that some checkpoints use.
-    fn names_of(&self, parts: &[Part]) -> HashSet<String> {
-        let names = parts.iter().map(|part| part.name_in(self.format));
+    /// Every name that these tensors may have in this format, with and without the prefix that some checkpoints use.
+    fn names_of(&self, specs: &[TensorSpec]) -> HashSet<String> {
+        let names = specs.iter().map(|spec| spec.name_in(self.format));
         names.flat_map(|name| [Some(name.to_string()), prefixed_name(name)]).flatten().collect()
     }
 

@@ -1,8 +1,8 @@
 //! The identity of weights: a name that is the same in safetensors and GGUF. A conversion that changes no dtype keeps it.
 //!
-//! Each part of the network is hashed with SHA-256: its name, shape, dtype, and its numbers in GGUF's order, which can
-//! be computed from both formats. The identity is the first half of the SHA-256 of these hashes. Parts that GGUF has only in f32
-//! are hashed in f32. Tensors that are no parts of the network, such as RoPE factors, are left out.
+//! Each tensor of the network is hashed with SHA-256: its name, shape, dtype, and its numbers in GGUF's order, which can
+//! be computed from both formats. The identity is the first half of the SHA-256 of these hashes. Tensors that GGUF has only in f32
+//! are hashed in f32. Tensors that the network does not have, such as RoPE factors, are left out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::architecture::{GgufLayout, Part};
+use crate::architecture::{GgufLayout, TensorSpec};
 use crate::text::hex;
 use crate::weights::{FileWeights, Weights};
 use crate::write::write_atomically;
@@ -42,17 +42,17 @@ impl ModelFolder {
     fn compute_identity(&self) -> Result<String> {
         // Without this check, two models that differ in this matrix would have one identity.
         self.refuse_second_output_matrix()?;
-        let (parts, weights) = (self.parts()?, FileWeights::open(self)?);
-        let no_hashes = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
+        let (specs, weights) = (self.tensor_specs()?, FileWeights::open(self)?);
+        let no_hashes = specs.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
         let (next, hashes) = (AtomicUsize::new(0), Mutex::new(no_hashes));
-        // The largest part comes first, so that no thread works on it alone at the end.
-        let mut order: Vec<usize> = (0..parts.len()).collect();
-        order.sort_by_key(|&part| std::cmp::Reverse(parts[part].elements()));
+        // The largest tensor comes first, so that no thread works on it alone at the end.
+        let mut order: Vec<usize> = (0..specs.len()).collect();
+        order.sort_by_key(|&spec| std::cmp::Reverse(specs[spec].elements()));
         let work = || {
-            while let Some(&part) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let hash = hash_part(&parts[part], &weights);
+            while let Some(&spec) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let hash = hash_tensor(&specs[spec], &weights);
                 let mut hashes = hashes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                hashes[part] = Some(hash);
+                hashes[spec] = Some(hash);
             }
         };
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -64,20 +64,20 @@ impl ModelFolder {
         let mut identity = Sha256::new();
         let hashes = hashes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         for hash in hashes {
-            identity.update(hash.context("a part was not hashed")??);
+            identity.update(hash.context("a tensor was not hashed")??);
         }
         // Half of the hash is enough to distinguish models.
         Ok(hex(&identity.finalize()[..16]))
     }
 }
 
-fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
-    let dtype = if part.is_f32_in_gguf() { Dtype::F32 } else { weights.dtype(part)? };
-    let shape: Vec<_> = part.shape_in(Format::Gguf).iter().map(u64::to_string).collect();
+fn hash_tensor(spec: &TensorSpec, weights: &FileWeights) -> Result<[u8; 32]> {
+    let dtype = if spec.is_f32_in_gguf() { Dtype::F32 } else { weights.dtype(spec)? };
+    let shape: Vec<_> = spec.shape_in(Format::Gguf).iter().map(u64::to_string).collect();
     let mut hash = Sha256::new();
-    hash.update(format!("{}\n{}\n{}\n", part.gguf, dtype.as_str(), shape.join("x")));
-    let (rows, columns) = part.rows_in(Format::Gguf);
-    let step_rows = if part.gguf_layout == GgufLayout::Transposed {
+    hash.update(format!("{}\n{}\n{}\n", spec.gguf, dtype.as_str(), shape.join("x")));
+    let (rows, columns) = spec.rows_in(Format::Gguf);
+    let step_rows = if spec.gguf_layout == GgufLayout::Transposed {
         rows
     } else {
         (NUMBERS_PER_STEP / columns).clamp(1, rows)
@@ -86,7 +86,7 @@ fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     while first < rows {
         let end = (first + step_rows).min(rows);
         bytes.resize(usize::try_from(dtype.bytes((end - first) * columns))?, 0);
-        weights.encode(part, Format::Gguf, first..end, dtype, &mut bytes)?;
+        weights.encode(spec, Format::Gguf, first..end, dtype, &mut bytes)?;
         hash.update(&bytes);
         first = end;
     }

@@ -28,7 +28,7 @@ pub mod tokenizer;
 mod weights;
 mod write;
 
-pub use architecture::{ARCHITECTURES, Architecture, Component, GgufLayout, Kind, Part};
+pub use architecture::{ARCHITECTURES, Architecture, Component, GgufLayout, Kind, TensorSpec};
 pub use blocks::Dtype;
 pub use config::Config;
 pub use convert::{Goal, Written, check as check_writable, convert, own_dtype};

@@ -12,7 +12,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use crate::architecture::Part;
+use crate::architecture::TensorSpec;
 use crate::text::printable;
 use crate::weights::checked_elements;
 use crate::write::{FilePlan, TensorPlan};
@@ -219,19 +219,19 @@ fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
 /// A tensor that would make a shard larger than this begins the next shard.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Plans the files of these tensors, `parts`, and the index if there are several files.
-pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, Option<String>)> {
-    let bytes = |part: usize| dtypes[part].bytes(parts[part].elements());
+/// Plans the files of these tensors, `specs`, and the index if there are several files.
+pub(crate) fn plan(specs: &[TensorSpec], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, Option<String>)> {
+    let bytes = |spec: usize| dtypes[spec].bytes(specs[spec].elements());
     let mut shards: Vec<Vec<usize>> = vec![Vec::new()];
     let mut shard_bytes = 0;
-    for part in 0..parts.len() {
-        if shard_bytes > 0 && shard_bytes + bytes(part) > SHARD_BYTES {
+    for spec in 0..specs.len() {
+        if shard_bytes > 0 && shard_bytes + bytes(spec) > SHARD_BYTES {
             shards.push(Vec::new());
             shard_bytes = 0;
         }
-        shard_bytes += bytes(part);
+        shard_bytes += bytes(spec);
         if let Some(shard) = shards.last_mut() {
-            shard.push(part);
+            shard.push(spec);
         }
     }
     let count = shards.len();
@@ -242,13 +242,13 @@ pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, O
     let files = shards
         .iter()
         .enumerate()
-        .map(|(shard, shard_parts)| plan_file(name(shard), shard_parts, parts, dtypes));
+        .map(|(shard, shard_specs)| plan_file(name(shard), shard_specs, specs, dtypes));
     let files = files.collect::<Result<Vec<_>>>()?;
     let index = (count > 1).then(|| {
-        let names = shards.iter().enumerate().flat_map(|(shard, shard_parts)| {
-            shard_parts.iter().map(move |&part| (parts[part].name.clone(), Value::from(name(shard))))
+        let names = shards.iter().enumerate().flat_map(|(shard, shard_specs)| {
+            shard_specs.iter().map(move |&spec| (specs[spec].name.clone(), Value::from(name(shard))))
         });
-        let total: u64 = (0..parts.len()).map(bytes).sum();
+        let total: u64 = (0..specs.len()).map(bytes).sum();
         let index =
             json!({ "metadata": { "total_size": total }, "weight_map": names.collect::<Map<_, _>>() });
         format!("{index:#}\n")
@@ -256,17 +256,22 @@ pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, O
     Ok((files, index))
 }
 
-fn plan_file(name: String, shard_parts: &[usize], parts: &[Part], dtypes: &[Dtype]) -> Result<FilePlan> {
+fn plan_file(
+    name: String,
+    shard_specs: &[usize],
+    specs: &[TensorSpec],
+    dtypes: &[Dtype],
+) -> Result<FilePlan> {
     let (mut header, mut end) = (Map::new(), 0);
     header.insert("__metadata__".into(), json!({ "format": "pt" }));
     let mut tensors = Vec::new();
-    for &part in shard_parts {
-        let (begin, dtype) = (end, dtypes[part]);
-        end += dtype.bytes(parts[part].elements());
+    for &spec in shard_specs {
+        let (begin, dtype) = (end, dtypes[spec]);
+        end += dtype.bytes(specs[spec].elements());
         let entry =
-            json!({ "dtype": dtype.as_str(), "shape": parts[part].shape, "data_offsets": [begin, end] });
-        header.insert(parts[part].name.clone(), entry);
-        tensors.push(TensorPlan { part, dtype, offset: begin });
+            json!({ "dtype": dtype.as_str(), "shape": specs[spec].shape, "data_offsets": [begin, end] });
+        header.insert(specs[spec].name.clone(), entry);
+        tensors.push(TensorPlan { spec, dtype, offset: begin });
     }
     let mut text = Value::Object(header).to_string().into_bytes();
     // The first tensor begins at a multiple of eight bytes.

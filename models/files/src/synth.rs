@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::architecture::{Architecture, GgufLayout, Kind, Part};
+use crate::architecture::{Architecture, GgufLayout, Kind, TensorSpec};
 use crate::config::read_json;
 use crate::convert::{self, Content, Goal, Written};
 use crate::text::printable;
@@ -28,8 +28,8 @@ pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, on_progress: OnProgress
     let source = || format!("`{}`", shape.source.display());
     let config = Config::from_json(shape.config.clone(), &shape.generation).with_context(source)?;
     let architecture = Architecture::of(&config, Format::Safetensors).with_context(source)?;
-    let parts = architecture.parts(&config).with_context(source)?;
-    let dtypes = convert::dtypes(&parts, goal).with_context(source)?;
+    let specs = architecture.tensor_specs(&config).with_context(source)?;
+    let dtypes = convert::dtypes(&specs, goal).with_context(source)?;
     let vocabulary = &shape.tokenizer;
     let tables = tokenizer::synthesise(vocabulary.tokens, vocabulary.pre, &vocabulary.specials);
     let mut tables = tables.with_context(source)?;
@@ -43,7 +43,7 @@ pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, on_progress: OnProgress
         tokenizer: Some(tables),
         copied: Vec::new(),
     };
-    convert::write(&content, &parts, &dtypes, &RandomWeights { seed }, goal, on_progress)
+    convert::write(&content, &specs, &dtypes, &RandomWeights { seed }, goal, on_progress)
 }
 
 /// A model without its weights.
@@ -187,16 +187,16 @@ struct RandomWeights {
 impl Weights for RandomWeights {
     fn encode(
         &self,
-        part: &Part,
+        spec: &TensorSpec,
         format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
     ) -> Result<()> {
-        let (_, columns) = part.rows_in(format);
+        let (_, columns) = spec.rows_in(format);
         let mut values = vec![0.0; usize::try_from((rows.end - rows.start) * columns)?];
-        let normal = Normal::of(self.seed, part);
-        match (part.kind, part.gguf_layout) {
+        let normal = Normal::of(self.seed, spec);
+        match (spec.kind, spec.gguf_layout) {
             (Kind::Norm, gguf_layout) => {
                 // The factor in the network is 1; the stored value depends on the format.
                 let stored = if gguf_layout == GgufLayout::PlusOne && format == Format::Safetensors {
@@ -209,22 +209,22 @@ impl Weights for RandomWeights {
             (Kind::NormBias, _) => {}
             (Kind::Bias, GgufLayout::Pairs { .. }) if format == Format::Gguf => {
                 for (index, value) in values.iter_mut().enumerate() {
-                    *value = normal.at(part.row_in_other_format(index as u64, format));
+                    *value = normal.at(spec.row_in_other_format(index as u64, format));
                 }
             }
             (_, GgufLayout::Pairs { .. }) if format == Format::Gguf => {
                 let width = usize::try_from(columns)?;
                 for (row, values) in rows.zip(values.chunks_exact_mut(width)) {
-                    normal.fill(part.row_in_other_format(row, format) * columns, values);
+                    normal.fill(spec.row_in_other_format(row, format) * columns, values);
                 }
             }
             (_, GgufLayout::Transposed) if format == Format::Gguf => {
                 normal.fill(0, &mut values);
-                values = transpose(&values, part.rows_in(Format::Safetensors))?;
+                values = transpose(&values, spec.rows_in(Format::Safetensors))?;
             }
             _ => normal.fill(rows.start * columns, &mut values),
         }
-        blocks::narrow(dtype, &values, bytes).with_context(|| format!("tensor `{}`", part.name))
+        blocks::narrow(dtype, &values, bytes).with_context(|| format!("tensor `{}`", spec.name))
     }
 }
 
@@ -242,11 +242,11 @@ const SUM_MEAN: i32 = 2 * 65535;
 const MIN_MAGNITUDE: f32 = 1.0 / 131_072.0;
 
 impl Normal {
-    fn of(seed: u64, part: &Part) -> Self {
-        let name_hash = part.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    fn of(seed: u64, spec: &TensorSpec) -> Self {
+        let name_hash = spec.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        let scale = (1.0 / ((part.fan_in as f64).sqrt() * SUM_DEVIATION)) as f32;
+        let scale = (1.0 / ((spec.fan_in as f64).sqrt() * SUM_DEVIATION)) as f32;
         Self { key: mix(mix(seed) ^ name_hash), scale }
     }
 

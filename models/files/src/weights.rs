@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{GgufLayout, Part, prefixed_name};
+use crate::architecture::{GgufLayout, TensorSpec, prefixed_name};
 use crate::{Dtype, Format, ModelFolder, blocks};
 
 /// One tensor of a weights file, as its header describes it: the position of its bytes, never the bytes.
@@ -40,13 +40,13 @@ pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
     Some(if nonzero.count() == shape.len() { product } else { 0 })
 }
 
-/// A source of every number of every part, in either format and in any dtype that can be written.
+/// A source of every number of every tensor, in either format and in any dtype that can be written.
 pub trait Weights: Sync {
-    /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. For a part that
+    /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. For a tensor that
     /// is `GgufLayout::Transposed` in GGUF, callers request all rows.
     fn encode(
         &self,
-        part: &Part,
+        spec: &TensorSpec,
         format: Format,
         rows: Range<u64>,
         dtype: Dtype,
@@ -78,26 +78,26 @@ impl FileWeights {
         })
     }
 
-    pub fn tensor(&self, part: &Part) -> Result<&Tensor> {
-        find(&self.tensors, part.name_in(self.format))
-            .with_context(|| format!("tensor `{}` is missing", part.name_in(self.format)))
+    pub fn tensor(&self, spec: &TensorSpec) -> Result<&Tensor> {
+        find(&self.tensors, spec.name_in(self.format))
+            .with_context(|| format!("tensor `{}` is missing", spec.name_in(self.format)))
     }
 
-    pub fn dtype(&self, part: &Part) -> Result<Dtype> {
-        let tensor = self.tensor(part)?;
+    pub fn dtype(&self, spec: &TensorSpec) -> Result<Dtype> {
+        let tensor = self.tensor(spec)?;
         Dtype::named(tensor.dtype)
             .with_context(|| format!("tensor `{}`: this program cannot read `{}`", tensor.name, tensor.dtype))
     }
 
-    /// All numbers of a small part, as this model's format stores them.
-    pub fn values(&self, part: &Part) -> Result<Vec<f32>> {
-        let (rows, _) = part.rows_in(self.format);
-        let mut bytes = vec![0; usize::try_from(part.elements() * 4)?];
-        self.encode(part, self.format, 0..rows, Dtype::F32, &mut bytes)?;
+    /// All numbers of a small tensor, as this model's format stores them.
+    pub fn values(&self, spec: &TensorSpec) -> Result<Vec<f32>> {
+        let (rows, _) = spec.rows_in(self.format);
+        let mut bytes = vec![0; usize::try_from(spec.elements() * 4)?];
+        self.encode(spec, self.format, 0..rows, Dtype::F32, &mut bytes)?;
         widen(Dtype::F32, &bytes)
     }
 
-    /// The numbers of a tensor that is no part, if the model has it. Refuses another count than `count` before reading.
+    /// The numbers of a tensor that the network does not have, if the model has it. Refuses another count than `count` before reading.
     pub fn values_of(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
         let found = tensor.elements();
@@ -130,25 +130,25 @@ impl FileWeights {
     /// Reads these rows of `format` in the stored `dtype`, each from its position in this model's format.
     fn read_rows(
         &self,
-        part: &Part,
+        spec: &TensorSpec,
         format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
     ) -> Result<()> {
-        let tensor = self.tensor(part)?;
-        let (_, columns) = part.rows_in(format);
+        let tensor = self.tensor(spec)?;
+        let (_, columns) = spec.rows_in(format);
         let row_bytes = dtype.bytes(columns);
         let is_contiguous =
-            matches!(part.gguf_layout, GgufLayout::Same | GgufLayout::PlusOne | GgufLayout::Transposed);
+            matches!(spec.gguf_layout, GgufLayout::Same | GgufLayout::PlusOne | GgufLayout::Transposed);
         if is_contiguous || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
         // A vector has one number for each row of its matrix, and is reordered number by number.
         let (row_bytes, rows) =
-            if part.shape.len() == 1 { (dtype.bytes(1), 0..part.elements()) } else { (row_bytes, rows) };
+            if spec.shape.len() == 1 { (dtype.bytes(1), 0..spec.elements()) } else { (row_bytes, rows) };
         for (row, bytes) in rows.zip(bytes.chunks_exact_mut(usize::try_from(row_bytes)?)) {
-            self.read(tensor, part.row_in_other_format(row, format) * row_bytes, bytes)?;
+            self.read(tensor, spec.row_in_other_format(row, format) * row_bytes, bytes)?;
         }
         Ok(())
     }
@@ -167,26 +167,26 @@ impl FileWeights {
 impl Weights for FileWeights {
     fn encode(
         &self,
-        part: &Part,
+        spec: &TensorSpec,
         format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
     ) -> Result<()> {
-        let stored = self.dtype(part)?;
+        let stored = self.dtype(spec)?;
         let is_converted =
-            format != self.format && matches!(part.gguf_layout, GgufLayout::Transposed | GgufLayout::PlusOne);
+            format != self.format && matches!(spec.gguf_layout, GgufLayout::Transposed | GgufLayout::PlusOne);
         if stored == dtype && !is_converted {
-            return self.read_rows(part, format, rows, dtype, bytes);
+            return self.read_rows(spec, format, rows, dtype, bytes);
         }
-        let (_, columns) = part.rows_in(format);
+        let (_, columns) = spec.rows_in(format);
         let count = (rows.end - rows.start) * columns;
         let mut raw = vec![0; usize::try_from(stored.bytes(count))?];
-        self.read_rows(part, format, rows, stored, &mut raw)?;
+        self.read_rows(spec, format, rows, stored, &mut raw)?;
         let mut values = widen(stored, &raw)?;
         if is_converted {
-            match part.gguf_layout {
-                GgufLayout::Transposed => values = transpose(&values, part.rows_in(self.format))?,
+            match spec.gguf_layout {
+                GgufLayout::Transposed => values = transpose(&values, spec.rows_in(self.format))?,
                 GgufLayout::PlusOne => {
                     let offset = if format == Format::Gguf { 1.0 } else { -1.0 };
                     values.iter_mut().for_each(|value| *value += offset);
@@ -195,7 +195,7 @@ impl Weights for FileWeights {
             }
         }
         blocks::narrow(dtype, &values, bytes)
-            .with_context(|| format!("tensor `{}`", part.name_in(self.format)))
+            .with_context(|| format!("tensor `{}`", spec.name_in(self.format)))
     }
 }
 

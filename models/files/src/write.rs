@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{GgufLayout, Part};
+use crate::architecture::{GgufLayout, TensorSpec};
 use crate::weights::Weights;
 use crate::{Dtype, Format, size};
 
@@ -19,14 +19,14 @@ pub(crate) struct FilePlan {
     /// Everything before the tensors.
     pub header: Vec<u8>,
     pub tensors: Vec<TensorPlan>,
-    /// Tensors that are not parts, such as RoPE factors: the offset in the file, and the bytes.
+    /// Tensors that the network does not have, such as RoPE factors: the offset in the file, and the bytes.
     pub extra_tensors: Vec<(u64, Vec<u8>)>,
     pub bytes: u64,
 }
 
 pub(crate) struct TensorPlan {
-    /// An index into the parts.
-    pub part: usize,
+    /// An index into the tensors.
+    pub spec: usize,
     pub dtype: Dtype,
     /// From the beginning of the file.
     pub offset: u64,
@@ -44,7 +44,7 @@ const STEP_NUMBERS: u64 = 1 << 20;
 pub(crate) fn write_files(
     folder: &Path,
     files: &[FilePlan],
-    parts: &[Part],
+    specs: &[TensorSpec],
     format: Format,
     weights: &dyn Weights,
     on_progress: OnProgress,
@@ -66,12 +66,12 @@ pub(crate) fn write_files(
         write_header().with_context(|| cannot_write(&path))?;
         opened.push((path, file));
     }
-    let steps = steps(files, parts, format);
+    let steps = steps(files, specs, format);
     let (next, progress) = (AtomicUsize::new(0), Mutex::new((0_u64, None::<anyhow::Error>)));
     let work = || {
         let mut bytes = Vec::new();
         while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
+            let written = step.write(&opened[step.file], specs, format, weights, &mut bytes);
             let mut progress = progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (done_bytes, first_error) = &mut *progress;
             *done_bytes += bytes.len() as u64;
@@ -125,7 +125,7 @@ fn check_space(folder: &Path, needed: u64, free: u64) -> Result<()> {
 /// A range of rows of one tensor.
 struct Step {
     file: usize,
-    part: usize,
+    spec: usize,
     dtype: Dtype,
     rows: Range<u64>,
     offset: u64,
@@ -136,32 +136,32 @@ impl Step {
     fn write(
         &self,
         (path, file): &(PathBuf, File),
-        parts: &[Part],
+        specs: &[TensorSpec],
         format: Format,
         weights: &dyn Weights,
         bytes: &mut Vec<u8>,
     ) -> Result<()> {
         bytes.resize(usize::try_from(self.bytes)?, 0);
-        weights.encode(&parts[self.part], format, self.rows.clone(), self.dtype, bytes)?;
+        weights.encode(&specs[self.spec], format, self.rows.clone(), self.dtype, bytes)?;
         file.write_all_at(bytes, self.offset).with_context(|| cannot_write(path))
     }
 }
 
-fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
+fn steps(files: &[FilePlan], specs: &[TensorSpec], format: Format) -> Vec<Step> {
     let mut steps = Vec::new();
     for (file, plan) in files.iter().enumerate() {
         for tensor in &plan.tensors {
-            let part = &parts[tensor.part];
-            let (rows, columns) = part.rows_in(format);
+            let spec = &specs[tensor.spec];
+            let (rows, columns) = spec.rows_in(format);
             let row_bytes = tensor.dtype.bytes(columns);
-            let is_transposed = part.gguf_layout == GgufLayout::Transposed;
+            let is_transposed = spec.gguf_layout == GgufLayout::Transposed;
             let step_rows = if is_transposed { rows } else { (STEP_NUMBERS / columns).clamp(1, rows) };
             let mut first = 0;
             while first < rows {
                 let end = (first + step_rows).min(rows);
                 steps.push(Step {
                     file,
-                    part: tensor.part,
+                    spec: tensor.spec,
                     dtype: tensor.dtype,
                     rows: first..end,
                     offset: tensor.offset + first * row_bytes,
@@ -174,16 +174,16 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
     steps
 }
 
-/// The dtype of a part in a model of the requested dtype. In GGUF some parts are always f32, and rows that do not divide
+/// The dtype of a tensor in a model of the requested dtype. In GGUF some tensors are always f32, and rows that do not divide
 /// into quantization blocks take `q8_0`, else `f16`.
-pub(crate) fn dtype_of(part: &Part, requested: Dtype, format: Format) -> Dtype {
+pub(crate) fn dtype_of(spec: &TensorSpec, requested: Dtype, format: Format) -> Dtype {
     if format == Format::Safetensors {
         return requested;
     }
-    if part.is_f32_in_gguf() {
+    if spec.is_f32_in_gguf() {
         return Dtype::F32;
     }
-    let (_, columns) = part.rows_in(Format::Gguf);
+    let (_, columns) = spec.rows_in(Format::Gguf);
     let fits = |dtype: &Dtype| columns.is_multiple_of(dtype.block().0 as u64);
     [requested, Dtype::Q8_0, Dtype::F16].into_iter().find(fits).unwrap_or(Dtype::F16)
 }

@@ -10,10 +10,10 @@ use model_files::gguf::ValueToWrite;
 use serde_json::{Value, json};
 use tiny::{model, write_json};
 
-/// The error of `ModelFolder::open`, or else the error of `parts`.
+/// The error of `ModelFolder::open`, or else the error of `specs`.
 fn error_of(path: &std::path::Path) -> String {
-    let parts = ModelFolder::open(path).and_then(|folder| folder.parts());
-    format!("{:#}", parts.unwrap_err())
+    let specs = ModelFolder::open(path).and_then(|folder| folder.tensor_specs());
+    format!("{:#}", specs.unwrap_err())
 }
 
 /// Invalid ids in JSON, and as the message quotes them.

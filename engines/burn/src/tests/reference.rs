@@ -15,16 +15,16 @@ struct Reference {
 impl Reference {
     fn open(folder: &ModelFolder) -> Self {
         let files = FileWeights::open(folder).unwrap();
-        let read = |part: &model_files::Part| {
-            let mut bytes = vec![0; part.elements() as usize * 4];
-            let rows = part.rows_in(Format::Safetensors).0;
-            files.encode(part, Format::Safetensors, 0..rows, Dtype::F32, &mut bytes).unwrap();
+        let read = |spec: &model_files::TensorSpec| {
+            let mut bytes = vec![0; spec.elements() as usize * 4];
+            let rows = spec.rows_in(Format::Safetensors).0;
+            files.encode(spec, Format::Safetensors, 0..rows, Dtype::F32, &mut bytes).unwrap();
             let numbers = bytes.chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap()));
-            (part.name.clone(), numbers.map(f64::from).collect())
+            (spec.name.clone(), numbers.map(f64::from).collect())
         };
         Self {
             config: folder.config.raw.clone(),
-            tensors: folder.parts().unwrap().iter().map(read).collect(),
+            tensors: folder.tensor_specs().unwrap().iter().map(read).collect(),
         }
     }
 

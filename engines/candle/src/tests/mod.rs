@@ -13,7 +13,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use engine_kit::sampling::Rng;
 use engine_kit::{Engine, Job, Model, OrFail, Phases, Tokens};
-use model_files::{Architecture, Config, Format, GgufLayout, ModelFolder, Part};
+use model_files::{Architecture, Config, Format, GgufLayout, ModelFolder, TensorSpec};
 use protocol::{Failed, FailureKind, Load, Padding, Sampling, Speculation};
 use serde_json::{Value, json};
 
@@ -225,13 +225,13 @@ impl Tiny {
     fn quantized(&self, dtype: GgmlDType) -> Vec<(String, QTensor)> {
         let tensors = self.tensors();
         let config = Config::parse(self.config().to_string().as_bytes(), None).unwrap();
-        let parts = Architecture::named(self.architecture).unwrap().parts(&config).unwrap();
-        let quantize = |part: Part| {
-            let tensor = in_gguf_order(&part, &tensors[&part.name]);
+        let specs = Architecture::named(self.architecture).unwrap().tensor_specs(&config).unwrap();
+        let quantize = |spec: TensorSpec| {
+            let tensor = in_gguf_order(&spec, &tensors[&spec.name]);
             let dtype = if tensor.rank() == 1 { GgmlDType::F32 } else { dtype };
-            (part.gguf, QTensor::quantize(&tensor, dtype).unwrap())
+            (spec.gguf, QTensor::quantize(&tensor, dtype).unwrap())
         };
-        parts.into_iter().map(quantize).collect()
+        specs.into_iter().map(quantize).collect()
     }
 
     /// The keys are written by hand, and candle writes the file: the writer of `model_files` cannot test its own reader.
@@ -279,11 +279,11 @@ fn rounded(tensors: HashMap<String, Tensor>, dtype: DType) -> HashMap<String, Te
     tensors.into_iter().map(|(name, tensor)| (name, tensor.to_dtype(dtype).unwrap())).collect()
 }
 
-fn in_gguf_order(part: &Part, tensor: &Tensor) -> Tensor {
-    if !matches!(part.gguf_layout, GgufLayout::Pairs { .. }) {
+fn in_gguf_order(spec: &TensorSpec, tensor: &Tensor) -> Tensor {
+    if !matches!(spec.gguf_layout, GgufLayout::Pairs { .. }) {
         return tensor.clone();
     }
-    let rows = 0..part.shape[0];
-    let rows: Vec<u32> = rows.map(|row| part.row_in_other_format(row, Format::Gguf) as u32).collect();
+    let rows = 0..spec.shape[0];
+    let rows: Vec<u32> = rows.map(|row| spec.row_in_other_format(row, Format::Gguf) as u32).collect();
     tensor.index_select(&Tensor::new(rows, &Device::Cpu).unwrap(), 0).unwrap()
 }

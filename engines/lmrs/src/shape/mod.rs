@@ -66,8 +66,8 @@ impl Shape {
             return Err(fields.zero_size(name, "feed_forward_length"));
         }
         // The memory used from here on depends on layers and dimensions. So the files must have tensors of these sizes.
-        let parts = folder.parts().or_fail(FailureKind::Model)?;
-        if let Some(message) = folder.unreadable_part_message(&parts) {
+        let specs = folder.tensor_specs().or_fail(FailureKind::Model)?;
+        if let Some(message) = folder.unreadable_tensor_message(&specs) {
             return Err(unreadable(folder, message));
         }
         Ok(Self {

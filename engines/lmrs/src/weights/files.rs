@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use engine_kit::OrFail;
 use memmap2::Mmap;
-use model_files::{Dtype, FileWeights, Format, GgufLayout, ModelFolder, Part, Weights as _};
+use model_files::{Dtype, FileWeights, Format, GgufLayout, ModelFolder, TensorSpec, Weights as _};
 use protocol::{Failed, FailureKind};
 
 use super::plan::{OwnedMatrix, Plan};
@@ -17,7 +17,7 @@ use crate::matrix::PANEL_OUTPUTS;
 use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 
-/// The mapped files of a model folder, with readers of the model's parts.
+/// The mapped files of a model folder, with readers of the model's tensors.
 pub struct Files {
     maps: Vec<Region>,
     pub source: FileWeights,
@@ -51,17 +51,17 @@ impl Files {
         Ok(Self { maps, source, layout: folder.format })
     }
 
-    pub fn dtype(&self, part: &Part) -> Result<Dtype, Failed> {
-        self.source.dtype(part).or_fail(FailureKind::Model)
+    pub fn dtype(&self, spec: &TensorSpec) -> Result<Dtype, Failed> {
+        self.source.dtype(spec).or_fail(FailureKind::Model)
     }
 
     /// The bytes of these rows, if the file stores them in the layout that the network uses (`network_layout`).
-    pub fn map_rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
-        if part.gguf_layout != GgufLayout::Same && self.layout != network_layout(part) {
+    pub fn map_rows(&self, spec: &TensorSpec, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
+        if spec.gguf_layout != GgufLayout::Same && self.layout != network_layout(spec) {
             return Ok(None);
         }
-        let tensor = self.source.tensor(part).or_fail(FailureKind::Model)?;
-        let row_bytes = self.dtype(part)?.bytes(part.rows_in(network_layout(part)).1);
+        let tensor = self.source.tensor(spec).or_fail(FailureKind::Model)?;
+        let row_bytes = self.dtype(spec)?.bytes(spec.rows_in(network_layout(spec)).1);
         let (start, end) = (tensor.offset + rows.start * row_bytes, tensor.offset + rows.end * row_bytes);
         if end > tensor.offset + tensor.bytes {
             return Err(invalid(format!("tensor `{}` is smaller than the config requires", tensor.name)));
@@ -69,17 +69,17 @@ impl Files {
         Ok(Some(self.maps[tensor.file].part(start as usize..end as usize)))
     }
 
-    /// All numbers of a small part, in the network's layout.
-    pub fn numbers(&self, part: &Part) -> Result<Vec<f32>, Failed> {
-        self.rows(part, 0..part.rows_in(network_layout(part)).0)
+    /// All numbers of a small tensor, in the network's layout.
+    pub fn numbers(&self, spec: &TensorSpec) -> Result<Vec<f32>, Failed> {
+        self.rows(spec, 0..spec.rows_in(network_layout(spec)).0)
     }
 
-    /// The numbers of these rows, in the network's layout. A transposed part can be read only as a whole.
-    pub fn rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
-        let layout = network_layout(part);
-        let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
+    /// The numbers of these rows, in the network's layout. A transposed tensor can be read only as a whole.
+    pub fn rows(&self, spec: &TensorSpec, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
+        let layout = network_layout(spec);
+        let numbers = (rows.end - rows.start) * spec.rows_in(layout).1;
         let mut bytes = vec![0; Dtype::F32.bytes(numbers) as usize];
-        let read = self.source.encode(part, layout, rows, Dtype::F32, &mut bytes);
+        let read = self.source.encode(spec, layout, rows, Dtype::F32, &mut bytes);
         read.or_fail(FailureKind::Model)?;
         Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
@@ -87,8 +87,8 @@ impl Files {
 
 /// The file format whose layout the network uses. For the rows of rotated heads this is safetensors, which stores each head as
 /// two halves. For all others it is GGUF: matrices are outputs by inputs, and the 1 of `PlusOne` is already added to norms.
-pub fn network_layout(part: &Part) -> Format {
-    match part.gguf_layout {
+pub fn network_layout(spec: &TensorSpec) -> Format {
+    match spec.gguf_layout {
         GgufLayout::Pairs { .. } => Format::Safetensors,
         GgufLayout::Same | GgufLayout::Transposed | GgufLayout::PlusOne => Format::Gguf,
     }
@@ -140,7 +140,7 @@ impl Plan {
             let (matrix, after) = rest_from_matrix.split_at_mut(owned.bytes);
             (rest, offset) = (after, owned.at + owned.bytes);
             let rows = (owned.rows.end - owned.rows.start) as usize;
-            let piece_rows = match is_transposed(&self.parts[owned.part]) {
+            let piece_rows = match is_transposed(&self.specs[owned.spec]) {
                 true => rows.next_multiple_of(PANEL_OUTPUTS),
                 false => {
                     (PIECE_NUMBERS / owned.inputs.max(1)).next_multiple_of(PANEL_OUTPUTS).max(PANEL_OUTPUTS)
@@ -169,25 +169,25 @@ impl Plan {
 
     /// Encodes rows of a matrix in the network's layout, with the bytes that files use for the matrix's dtype.
     fn encode(&self, owned: &OwnedMatrix, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
-        let part = &self.parts[owned.part];
+        let spec = &self.specs[owned.spec];
         let source = &self.files.source;
-        if !is_transposed(part) {
+        if !is_transposed(spec) {
             let from = owned.rows.start + first;
             let rows = from..from + rows as u64;
             return source
-                .encode(part, network_layout(part), rows, owned.dtype, bytes)
+                .encode(spec, network_layout(spec), rows, owned.dtype, bytes)
                 .or_fail(FailureKind::Model);
         }
-        let all = part.rows_in(Format::Gguf).0;
-        let mut encoded = vec![0; owned.dtype.bytes(part.elements()) as usize];
-        source.encode(part, Format::Gguf, 0..all, owned.dtype, &mut encoded).or_fail(FailureKind::Model)?;
+        let all = spec.rows_in(Format::Gguf).0;
+        let mut encoded = vec![0; owned.dtype.bytes(spec.elements()) as usize];
+        source.encode(spec, Format::Gguf, 0..all, owned.dtype, &mut encoded).or_fail(FailureKind::Model)?;
         let row_bytes = encoded.len() / all as usize;
         bytes.copy_from_slice(&encoded[owned.rows.start as usize * row_bytes..][..bytes.len()]);
         Ok(())
     }
 }
 
-/// Whether safetensors files store the part transposed. Such a part can be read only as a whole, from a GGUF too.
-fn is_transposed(part: &Part) -> bool {
-    part.gguf_layout == GgufLayout::Transposed
+/// Whether safetensors files store the tensor transposed. Such a tensor can be read only as a whole, from a GGUF too.
+fn is_transposed(spec: &TensorSpec) -> bool {
+    spec.gguf_layout == GgufLayout::Transposed
 }

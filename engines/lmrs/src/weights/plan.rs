@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use engine_kit::OrFail;
-use model_files::{Dtype, ModelFolder, Part};
+use model_files::{Dtype, ModelFolder, TensorSpec};
 use protocol::{Failed, FailureKind};
 
 use super::files::{Files, invalid};
@@ -27,12 +27,12 @@ const POSITION_ROWS: usize = 256;
 
 pub struct Plan {
     pub(super) files: Files,
-    pub(super) parts: Vec<Part>,
+    pub(super) specs: Vec<TensorSpec>,
     pub(super) owned: Vec<OwnedMatrix>,
     owned_bytes: usize,
     mapped_bytes: u64,
     learned_positions_bytes: u64,
-    /// Matrices by the GGUF name of their part, and by their first row in the part.
+    /// Matrices by the GGUF name of their tensor, and by their first row in the tensor.
     matrices: HashMap<(String, u64), Planned>,
     requested: RequestedFormat,
     /// The GGUF names of the matrices whose rows cannot be packed. Only packing finds them.
@@ -54,8 +54,8 @@ enum Memory {
 
 /// A matrix that is read into owned memory.
 pub(super) struct OwnedMatrix {
-    /// The index of the matrix's part.
-    pub part: usize,
+    /// The index of the matrix's tensor.
+    pub spec: usize,
     /// The rows, in the layout that the network uses (`network_layout`).
     pub rows: std::ops::Range<u64>,
     pub inputs: usize,
@@ -80,12 +80,12 @@ impl Plan {
         requested: RequestedFormat,
         unfit: &BTreeSet<String>,
     ) -> Result<Self, Failed> {
-        let parts = folder.parts().or_fail(FailureKind::Model)?;
-        refuse_unknown_tensors(folder, &parts)?;
+        let specs = folder.tensor_specs().or_fail(FailureKind::Model)?;
+        refuse_unknown_tensors(folder, &specs)?;
         let files = Files::open(folder)?;
         let mut plan = Self {
             files,
-            parts: Vec::new(),
+            specs: Vec::new(),
             owned: Vec::new(),
             owned_bytes: 0,
             mapped_bytes: 0,
@@ -94,18 +94,18 @@ impl Plan {
             requested,
             unfit: Mutex::default(),
         };
-        let roles = Roles::new(shape, &parts);
+        let roles = Roles::new(shape, &specs);
         for layer in 0..shape.layers {
             for role in Role::ALL {
                 if let Some(source) = roles.rows_of(layer, role)? {
-                    plan.add(&parts, &source, unfit)?;
+                    plan.add(&specs, &source, unfit)?;
                 }
             }
         }
-        plan.add(&parts, &roles.output()?, unfit)?;
+        plan.add(&specs, &roles.output()?, unfit)?;
         let positions = roles.find(POSITIONS_TENSOR, shape.context, shape.hidden)?;
-        plan.learned_positions_bytes = positions.map_or(0, |part| part.elements() * size_of::<f32>() as u64);
-        plan.parts = parts;
+        plan.learned_positions_bytes = positions.map_or(0, |spec| spec.elements() * size_of::<f32>() as u64);
+        plan.specs = specs;
         Ok(plan)
     }
 
@@ -125,7 +125,7 @@ impl Plan {
     }
 
     pub(super) fn mark_unfit(&self, owned: &OwnedMatrix) {
-        let name = self.parts[owned.part].gguf.clone();
+        let name = self.specs[owned.spec].gguf.clone();
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
@@ -133,13 +133,13 @@ impl Plan {
     pub fn layout(&self) -> String {
         let line = |owned: &OwnedMatrix| {
             let OwnedMatrix { rows, inputs, format, at, .. } = owned;
-            format!("{} {rows:?} {inputs} {format:?} {at}\n", self.parts[owned.part].gguf)
+            format!("{} {rows:?} {inputs} {format:?} {at}\n", self.specs[owned.spec].gguf)
         };
         self.owned.iter().map(line).collect()
     }
 
     /// Refuses a model whose weights and `cache_bytes` of keys and values do not fit into memory together. Mapped weights count
-    /// too: every token reads them all, and a missing part would come from the disk each time. Without `available_bytes`,
+    /// too: every token reads them all, and a missing tensor would come from the disk each time. Without `available_bytes`,
     /// nothing is refused.
     pub fn refuse_if_too_large(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
         let weights = self.bytes();
@@ -159,7 +159,7 @@ impl Plan {
 
     /// The matrices over the files and over `owned`, which `read` filled in this load or an earlier one.
     pub fn weights(&self, shape: &Shape, owned: &Region) -> Result<Weights, Failed> {
-        let roles = Roles::new(shape, &self.parts);
+        let roles = Roles::new(shape, &self.specs);
         let Shape { vocabulary, hidden, head_dim, context, .. } = *shape;
         let norm = |name: &str, width: usize| {
             let weight = self.files.numbers(roles.require(&format!("{name}.weight"), 1, width)?)?;
@@ -190,12 +190,12 @@ impl Plan {
                 down: require(Role::Down)?,
             })
         };
-        let positions = roles.find(POSITIONS_TENSOR, context, hidden)?.map(|part| {
+        let positions = roles.find(POSITIONS_TENSOR, context, hidden)?.map(|spec| {
             let mut rows = Rows::new(context, hidden);
             // A few rows are read at a time, because the memory check counts only one copy.
             for (number, chunk) in rows.all_mut().chunks_mut(POSITION_ROWS * hidden).enumerate() {
                 let first = (number * POSITION_ROWS) as u64;
-                let read = self.files.rows(part, first..first + (chunk.len() / hidden) as u64)?;
+                let read = self.files.rows(spec, first..first + (chunk.len() / hidden) as u64)?;
                 chunk.copy_from_slice(&read);
             }
             Ok::<_, Failed>(rows)
@@ -214,19 +214,24 @@ impl Plan {
         })
     }
 
-    fn add(&mut self, parts: &[Part], source: &MatrixRows, unfit: &BTreeSet<String>) -> Result<(), Failed> {
-        let part = source.matrix;
-        let inputs = part.rows_in(model_files::Format::Gguf).1;
+    fn add(
+        &mut self,
+        specs: &[TensorSpec],
+        source: &MatrixRows,
+        unfit: &BTreeSet<String>,
+    ) -> Result<(), Failed> {
+        let spec = source.matrix;
+        let inputs = spec.rows_in(model_files::Format::Gguf).1;
         let outputs = source.rows.end - source.rows.start;
-        let stored = self.files.dtype(part)?;
-        let (dtype, format) = match self.requested.resolve(part, stored, inputs)? {
+        let stored = self.files.dtype(spec)?;
+        let (dtype, format) = match self.requested.resolve(spec, stored, inputs)? {
             // A matrix that cannot be packed keeps the layout of files.
-            (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
+            (dtype, format) if unfit.contains(&spec.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
             requested => requested,
         };
         let (outputs, inputs) = (outputs as usize, inputs as usize);
         let mapped = match Format::of(stored) == Some(format) && !format.is_panels() {
-            true => self.files.map_rows(part, source.rows.clone())?,
+            true => self.files.map_rows(spec, source.rows.clone())?,
             false => None,
         };
         let memory = match mapped {
@@ -237,9 +242,9 @@ impl Plan {
             None => {
                 let (at, bytes) = (self.owned_bytes, format.bytes(outputs, inputs));
                 self.owned_bytes = (at + bytes).next_multiple_of(LINE_BYTES);
-                let part_index = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
+                let spec_index = specs.iter().position(|other| std::ptr::eq(other, spec)).unwrap_or_default();
                 self.owned.push(OwnedMatrix {
-                    part: part_index,
+                    spec: spec_index,
                     rows: source.rows.clone(),
                     inputs,
                     dtype,
@@ -251,7 +256,7 @@ impl Plan {
             }
         };
         let planned = Planned { format, outputs, inputs, memory };
-        self.matrices.insert((part.gguf.clone(), source.rows.start), planned);
+        self.matrices.insert((spec.gguf.clone(), source.rows.start), planned);
         Ok(())
     }
 
@@ -286,22 +291,22 @@ impl Plan {
     }
 
     /// The embedding as rows of the file, used in place: every architecture stores it in the same order in both file formats.
-    fn embedding(&self, part: &Part) -> Result<Embedding, Failed> {
-        let region = self.files.map_rows(part, 0..part.shape[0])?;
-        let region = region.ok_or_else(|| invalid(format!("`{}` cannot be looked up by row", part.name)))?;
-        let (stored, requested) = (self.files.dtype(part)?, self.requested.embedding_dtype());
-        Ok(Embedding::FileRows(FileRows::new(region, stored, requested, part.shape[1] as usize)))
+    fn embedding(&self, spec: &TensorSpec) -> Result<Embedding, Failed> {
+        let region = self.files.map_rows(spec, 0..spec.shape[0])?;
+        let region = region.ok_or_else(|| invalid(format!("`{}` cannot be looked up by row", spec.name)))?;
+        let (stored, requested) = (self.files.dtype(spec)?, self.requested.embedding_dtype());
+        Ok(Embedding::FileRows(FileRows::new(region, stored, requested, spec.shape[1] as usize)))
     }
 }
 
 /// Refuses tensors in the network's modules that lmrs would ignore, such as a bias that the config denies. A GGUF has only
 /// the network; a folder may hold other networks too, which are ignored.
-fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
+fn refuse_unknown_tensors(folder: &ModelFolder, specs: &[TensorSpec]) -> Result<(), Failed> {
     let only_network = folder.format == model_files::Format::Gguf;
     let architecture = folder.architecture().or_fail(FailureKind::Model)?;
     // A tied output has no tensor of its own, but counts as a module: a bias there would change the results.
-    let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
-    let mut names = folder.unused_tensors(parts).into_iter().map(|tensor| tensor.name.as_str());
+    let modules: HashSet<&str> = specs.iter().map(|spec| module(&spec.name)).chain(["lm_head"]).collect();
+    let mut names = folder.unused_tensors(specs).into_iter().map(|tensor| tensor.name.as_str());
     match names.find(|name| only_network || modules.contains(module(architecture.shorter_name(name)))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());

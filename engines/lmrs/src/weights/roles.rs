@@ -1,28 +1,28 @@
-//! The matrices of the network among a model's parts: their names, and the format of each.
+//! The matrices of the network among a model's tensors: their names, and the format of each.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use model_files::{Dtype, Part};
+use model_files::{Dtype, TensorSpec};
 use protocol::{Failed, FailureKind};
 
 use super::files::invalid;
 use crate::formats::{F16, Format};
 use crate::shape::Shape;
 
-/// The parts of a model by GGUF name. These names are the same for all architectures and both file formats. Fused matrices are
+/// The tensors of a model by GGUF name. These names are the same for all architectures and both file formats. Fused matrices are
 /// split.
 pub struct Roles<'a> {
     shape: &'a Shape,
-    parts: HashMap<&'a str, &'a Part>,
+    specs: HashMap<&'a str, &'a TensorSpec>,
 }
 
 /// Some or all outputs of a matrix, as rows in the layout of GGUF.
 #[derive(Debug, Clone)]
 pub struct MatrixRows<'a> {
-    pub matrix: &'a Part,
+    pub matrix: &'a TensorSpec,
     pub rows: Range<u64>,
-    pub bias: Option<&'a Part>,
+    pub bias: Option<&'a TensorSpec>,
 }
 
 /// The matrices of a layer, in the order of the network.
@@ -43,16 +43,16 @@ impl Role {
 }
 
 impl<'a> Roles<'a> {
-    pub fn new(shape: &'a Shape, parts: &'a [Part]) -> Self {
-        Self { shape, parts: parts.iter().map(|part| (part.gguf.as_str(), part)).collect() }
+    pub fn new(shape: &'a Shape, specs: &'a [TensorSpec]) -> Self {
+        Self { shape, specs: specs.iter().map(|spec| (spec.gguf.as_str(), spec)).collect() }
     }
 
-    /// Finds a part by its GGUF name. A part with another number of rows or columns is an error. A vector has one row.
-    pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a Part>, Failed> {
-        let Some(part) = self.parts.get(name) else { return Ok(None) };
-        let (actual, size) = (part.rows_in(model_files::Format::Gguf), (rows as u64, columns as u64));
+    /// Finds a tensor by its GGUF name. A tensor with another number of rows or columns is an error. A vector has one row.
+    pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a TensorSpec>, Failed> {
+        let Some(spec) = self.specs.get(name) else { return Ok(None) };
+        let (actual, size) = (spec.rows_in(model_files::Format::Gguf), (rows as u64, columns as u64));
         if actual == size {
-            return Ok(Some(part));
+            return Ok(Some(spec));
         }
         let message = format!(
             "tensor `{name}` has {} rows of {}, but the config requires {rows} of {columns}",
@@ -61,7 +61,7 @@ impl<'a> Roles<'a> {
         Err(invalid(message))
     }
 
-    pub fn require(&self, name: &str, rows: usize, columns: usize) -> Result<&'a Part, Failed> {
+    pub fn require(&self, name: &str, rows: usize, columns: usize) -> Result<&'a TensorSpec, Failed> {
         self.find(name, rows, columns)?.ok_or_else(|| invalid(format!("tensor `{name}` is missing")))
     }
 
@@ -72,16 +72,16 @@ impl<'a> Roles<'a> {
         let matrix = |name, outputs, inputs| self.matrix(layer, name, outputs, inputs);
         let fused_attention = |rows| self.matrix_part(layer, "attn_qkv", query_rows + 2 * key_rows, rows);
         let fused_feed_forward = |rows| self.matrix_part(layer, "ffn_up", 2 * inner, rows);
-        let part = |name: &str| self.parts.get(format!("blk.{layer}.{name}.weight").as_str());
-        let has_gate_tensor = part("ffn_gate").is_some();
+        let tensor = |name: &str| self.specs.get(format!("blk.{layer}.{name}.weight").as_str());
+        let has_gate_tensor = tensor("ffn_gate").is_some();
         let up_includes_gate =
-            part("ffn_up").is_some_and(|up| up.rows_in(model_files::Format::Gguf).0 == 2 * inner as u64);
+            tensor("ffn_up").is_some_and(|up| up.rows_in(model_files::Format::Gguf).0 == 2 * inner as u64);
         let matrix_rows = match role {
-            Role::Queries if part("attn_q").is_some() => matrix("attn_q", query_rows, hidden),
+            Role::Queries if tensor("attn_q").is_some() => matrix("attn_q", query_rows, hidden),
             Role::Queries => fused_attention(0..query_rows),
-            Role::Keys if part("attn_k").is_some() => matrix("attn_k", key_rows, hidden),
+            Role::Keys if tensor("attn_k").is_some() => matrix("attn_k", key_rows, hidden),
             Role::Keys => fused_attention(query_rows..query_rows + key_rows),
-            Role::Values if part("attn_v").is_some() => matrix("attn_v", key_rows, hidden),
+            Role::Values if tensor("attn_v").is_some() => matrix("attn_v", key_rows, hidden),
             Role::Values => fused_attention(query_rows + key_rows..query_rows + 2 * key_rows),
             Role::AttentionOutput => matrix("attn_output", hidden, query_rows),
             Role::Gate if has_gate_tensor => matrix("ffn_gate", inner, hidden),
@@ -172,7 +172,7 @@ impl RequestedFormat {
     /// The number type that a matrix's rows are rounded to, and the format that holds them in memory.
     pub fn resolve(
         self,
-        part: &Part,
+        spec: &TensorSpec,
         stored: Dtype,
         inputs: u64,
     ) -> Result<(Dtype, &'static Format), Failed> {
@@ -180,7 +180,7 @@ impl RequestedFormat {
         if !stored.is_float() && !dtype.is_float() && dtype != stored {
             let (stored, dtype) = (stored.as_str(), dtype.as_str());
             let message =
-                format!("tensor `{}` is {stored}, and would be rounded a second time as {dtype}", part.gguf);
+                format!("tensor `{}` is {stored}, and would be rounded a second time as {dtype}", spec.gguf);
             let failed = Failed::new(FailureKind::Unsupported, message);
             return Err(failed.hint("omit `dtype`, to load the dtype of the file"));
         }

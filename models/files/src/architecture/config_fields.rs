@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Part, rope};
+use super::{TensorSpec, rope};
 use crate::convert::{Content, metadata};
 use crate::gguf::ValueToWrite;
 use crate::{Architecture, Config, Dtype, SHAPES};
@@ -200,17 +200,17 @@ fn small_config(architecture: &str) -> Map<String, Value> {
 }
 
 /// The content of a GGUF file that depends on the config.
-type Converted = (BTreeMap<String, ValueToWrite>, Vec<Part>, Option<rope::Llama3>);
+type Converted = (BTreeMap<String, ValueToWrite>, Vec<TensorSpec>, Option<rope::Llama3>);
 
 fn convert(config: &Map<String, Value>) -> Result<Converted, String> {
     let convert = || {
         let config = Config::from_json(Value::Object(config.clone()), &Value::Null)?;
         let architecture = Architecture::named(&config.architecture).unwrap();
-        let (parts, rule) = (architecture.parts(&config)?, rope::llama3(&config)?);
+        let (specs, rule) = (architecture.tensor_specs(&config)?, rope::llama3(&config)?);
         let name = String::new();
         let content =
             Content { name, architecture, config, generation: None, tokenizer: None, copied: Vec::new() };
-        Ok((metadata(&content, Dtype::F32)?.into_iter().collect(), parts, rule))
+        Ok((metadata(&content, Dtype::F32)?.into_iter().collect(), specs, rule))
     };
     convert().map_err(|error: anyhow::Error| format!("{error:#}"))
 }

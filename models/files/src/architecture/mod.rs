@@ -55,7 +55,7 @@ pub struct Architecture {
     gelu_means_tanh: bool,
     /// The sliding window in tokens of a config.json without this field.
     default_window: Option<u32>,
-    parts: fn(&Config) -> Result<Vec<Part>>,
+    specs: fn(&Config) -> Result<Vec<TensorSpec>>,
 }
 
 impl Architecture {
@@ -97,7 +97,7 @@ impl Architecture {
     }
 
     /// Every tensor of a model with this config: embeddings, then layer by layer, then the last norm and the output.
-    pub fn parts(&self, config: &Config) -> Result<Vec<Part>> {
+    pub fn tensor_specs(&self, config: &Config) -> Result<Vec<TensorSpec>> {
         let sizes = [
             ("hidden size", config.hidden_size),
             ("layers", config.layers),
@@ -116,16 +116,16 @@ impl Architecture {
             heads.is_multiple_of(kv_heads),
             "{heads} heads do not divide into {kv_heads} key-value heads"
         );
-        let parts = (self.parts)(config)?;
-        let has_rotation = !parts.iter().any(|part| part.component == Component::Positions);
+        let specs = (self.specs)(config)?;
+        let has_rotation = !specs.iter().any(|spec| spec.component == Component::Positions);
         ensure!(
             !has_rotation || config.head_dim.is_multiple_of(2),
             "rotation requires an even head size, found {}",
             config.head_dim
         );
-        let empty = parts.iter().find(|part| part.shape.contains(&0));
-        ensure!(empty.is_none(), "`{}` would have no numbers", empty.map_or("", |part| &part.name));
-        Ok(parts)
+        let empty = specs.iter().find(|spec| spec.shape.contains(&0));
+        ensure!(empty.is_none(), "`{}` would have no numbers", empty.map_or("", |spec| &spec.name));
+        Ok(specs)
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn prefixed_name(name: &str) -> Option<String> {
 
 /// A bound on sizes: the product of two stays far below the largest u64.
 const MAX_SIZE: u32 = 1 << 24;
-/// A bound on layers: the list of parts stays short.
+/// A bound on layers: the list of tensors stays short.
 const MAX_LAYERS: u32 = 4096;
 
 /// Finds the architecture of a model, and the source of that fact: `model_type` of the config, else the class that the config
@@ -186,7 +186,7 @@ pub(crate) fn matching_architectures<'a>(
 
 /// One tensor of a network, with its name and layout in both formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct TensorSpec {
     /// The name in the Hugging Face hub's safetensors.
     pub name: String,
     /// The name in GGUF.
@@ -208,7 +208,7 @@ pub enum Kind {
     NormBias,
 }
 
-/// The component of the network to which a part belongs. `orchestrate model info` lists the sizes of components.
+/// The component of the network to which a tensor belongs. `orchestrate model info` lists the sizes of components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     Embedding,
@@ -247,7 +247,7 @@ pub enum GgufLayout {
     PlusOne,
 }
 
-impl Part {
+impl TensorSpec {
     pub fn elements(&self) -> u64 {
         self.shape.iter().product()
     }
@@ -276,7 +276,7 @@ impl Part {
         }
     }
 
-    /// Whether GGUF stores the part in f32 only: ggml multiplies by norms, and adds biases and learned positions, in f32.
+    /// Whether GGUF stores the tensor in f32 only: ggml multiplies by norms, and adds biases and learned positions, in f32.
     pub fn is_f32_in_gguf(&self) -> bool {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
@@ -294,21 +294,33 @@ impl Part {
     }
 }
 
-/// The parts of a network, collected in order.
+/// The tensors of a network, collected in order.
 #[derive(Default)]
-struct Parts {
-    list: Vec<Part>,
+struct TensorSpecs {
+    list: Vec<TensorSpec>,
     /// The beginnings of the names in the current layer, in each format.
     layer_prefixes: (String, String),
 }
 
-impl Parts {
+impl TensorSpecs {
     /// Adds a matrix of outputs by inputs, by its names in safetensors and in GGUF.
-    fn matrix(&mut self, component: Component, names: (&str, &str), outputs: u32, inputs: u32) -> &mut Part {
+    fn matrix(
+        &mut self,
+        component: Component,
+        names: (&str, &str),
+        outputs: u32,
+        inputs: u32,
+    ) -> &mut TensorSpec {
         self.add(component, Kind::Matrix, names, vec![u64::from(outputs), u64::from(inputs)], inputs)
     }
 
-    fn bias(&mut self, component: Component, names: (&str, &str), outputs: u32, inputs: u32) -> &mut Part {
+    fn bias(
+        &mut self,
+        component: Component,
+        names: (&str, &str),
+        outputs: u32,
+        inputs: u32,
+    ) -> &mut TensorSpec {
         self.add(component, Kind::Bias, names, vec![u64::from(outputs)], inputs)
     }
 
@@ -327,11 +339,11 @@ impl Parts {
         (name, gguf): (&str, &str),
         shape: Vec<u64>,
         fan_in: u32,
-    ) -> &mut Part {
+    ) -> &mut TensorSpec {
         let (prefix, gguf_prefix) = &self.layer_prefixes;
         let (name, gguf) = (format!("{prefix}{name}"), format!("{gguf_prefix}{gguf}"));
         let (gguf_layout, fan_in) = (GgufLayout::Same, u64::from(fan_in));
-        self.list.push_mut(Part { name, gguf, shape, kind, component, gguf_layout, fan_in })
+        self.list.push_mut(TensorSpec { name, gguf, shape, kind, component, gguf_layout, fan_in })
     }
 }
 
@@ -342,7 +354,7 @@ mod tests {
 
     #[test]
     fn rotated_rows_of_a_head_are_reordered_for_gguf_and_back() {
-        let part = Part {
+        let spec = TensorSpec {
             name: String::new(),
             gguf: String::new(),
             shape: vec![12, 1],
@@ -351,11 +363,11 @@ mod tests {
             gguf_layout: GgufLayout::Pairs { heads: 2 },
             fan_in: 1,
         };
-        let in_gguf: Vec<_> = (0..6).map(|row| part.row_in_other_format(row, Format::Safetensors)).collect();
+        let in_gguf: Vec<_> = (0..6).map(|row| spec.row_in_other_format(row, Format::Safetensors)).collect();
         assert_eq!(in_gguf, [0, 2, 4, 1, 3, 5]);
         for row in 0..12 {
-            let other = part.row_in_other_format(row, Format::Safetensors);
-            assert_eq!(part.row_in_other_format(other, Format::Gguf), row);
+            let other = spec.row_in_other_format(row, Format::Safetensors);
+            assert_eq!(spec.row_in_other_format(other, Format::Gguf), row);
         }
     }
 
@@ -396,8 +408,8 @@ mod tests {
             let shape: Value = serde_json::from_str(text).unwrap();
             let config = crate::Config::from_json(shape["config"].clone(), &Value::Null).unwrap();
             let architecture = Architecture::named(&config.architecture).unwrap();
-            let parts = architecture.parts(&config).unwrap();
-            let matching = matching_architectures(parts.iter().map(|part| part.name.as_str()));
+            let specs = architecture.tensor_specs(&config).unwrap();
+            let matching = matching_architectures(specs.iter().map(|spec| spec.name.as_str()));
             assert!(matching.iter().any(|candidate| candidate.name == architecture.name), "{name}");
         }
     }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::metadata::{Key, integer, real};
-use super::{Architecture, Component, GgufLayout, Part, Parts};
+use super::{Architecture, Component, GgufLayout, TensorSpec, TensorSpecs};
 use crate::{Config, Format};
 
 /// If several architectures share a name in GGUF, a GGUF of that name is read as the first of them.
@@ -17,7 +17,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"silu"}"#,
         default_window: Some(4096),
-        parts: |config| decoder(config, &Variant { in_pairs: true, ..Variant::default() }),
+        specs: |config| decoder(config, &Variant { in_pairs: true, ..Variant::default() }),
         ..LLAMA
     },
     // Llama with biases; GGUF does not reorder its heads.
@@ -30,7 +30,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         may_have: &[],
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"silu","use_sliding_window":false}"#,
-        parts: |config| decoder(config, &Variant { qkv_bias: true, ..Variant::default() }),
+        specs: |config| decoder(config, &Variant { qkv_bias: true, ..Variant::default() }),
         ..LLAMA
     },
     // Llama with norms for each head of queries and keys; GGUF does not reorder its heads.
@@ -43,7 +43,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         marks: &[Q_PROJ, "self_attn.q_norm.weight"],
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"silu","attention_bias":false,"use_sliding_window":false}"#,
-        parts: |config| decoder(config, &Variant { qk_norms: true, ..Variant::of_attention_bias(config) }),
+        specs: |config| decoder(config, &Variant { qk_norms: true, ..Variant::of_attention_bias(config) }),
         ..LLAMA
     },
     // Llama with queries, keys and values in one matrix, and gate and up in another.
@@ -57,7 +57,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         gguf_has_attention_bias: false,
         keys: PHI3_KEYS,
         constants: r#"{"hidden_act":"silu","attention_bias":false}"#,
-        parts: |config| decoder(config, &Variant { fused: true, ..Variant::default() }),
+        specs: |config| decoder(config, &Variant { fused: true, ..Variant::default() }),
         ..LLAMA
     },
     // Learned positions, LayerNorm with biases, matrices stored as inputs by outputs.
@@ -76,7 +76,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         keys: GPT2_KEYS,
         constants: r#"{"activation_function":"gelu_new"}"#,
         neutral: r#"{"scale_attn_weights":true,"scale_attn_by_inverse_layer_idx":false,"add_cross_attention":false}"#,
-        parts: gpt2,
+        specs: gpt2,
         ..LLAMA
     },
     // Llama with a scaled embedding, another activation, and norms that store their factor minus one.
@@ -91,7 +91,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         neutral: r#"{"use_bidirectional_attention":false}"#,
         // Early Gemma configs write `gelu` and mean its tanh approximation.
         gelu_means_tanh: true,
-        parts: gemma,
+        specs: gemma,
         ..LLAMA
     },
 ];
@@ -116,7 +116,7 @@ const LLAMA: Architecture = Architecture {
     neutral: "{}",
     gelu_means_tanh: false,
     default_window: None,
-    parts: |config| {
+    specs: |config| {
         let biases = Variant { mlp_bias: config.mlp_bias, ..Variant::of_attention_bias(config) };
         decoder(config, &Variant { in_pairs: true, ..biases })
     },
@@ -190,7 +190,7 @@ impl Variant {
     }
 }
 
-fn decoder(config: &Config, variant: &Variant) -> Result<Vec<Part>> {
+fn decoder(config: &Config, variant: &Variant) -> Result<Vec<TensorSpec>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, head_dim, heads, kv_heads, .. } = *config;
     let inner = config.intermediate_size.context("`intermediate_size` is missing")?;
     let (q_width, kv_width) = (width(heads, head_dim)?, width(kv_heads, head_dim)?);
@@ -207,16 +207,16 @@ fn decoder(config: &Config, variant: &Variant) -> Result<Vec<Part>> {
             ("down", "down", hidden, inner),
         ],
     };
-    let mut parts = Parts::default();
-    parts.matrix(
+    let mut specs = TensorSpecs::default();
+    specs.matrix(
         Component::Embedding,
         ("model.embed_tokens.weight", "token_embd.weight"),
         vocabulary,
         hidden,
     );
     for layer in 0..config.layers {
-        parts.layer_prefixes = (format!("model.layers.{layer}."), format!("blk.{layer}."));
-        parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
+        specs.layer_prefixes = (format!("model.layers.{layer}."), format!("blk.{layer}."));
+        specs.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
         for &(letters, outputs, rotated_heads) in &projections {
             let (name, gguf) = (format!("self_attn.{letters}_proj"), format!("attn_{letters}"));
             let gguf_layout = match rotated_heads.filter(|_| variant.in_pairs) {
@@ -224,7 +224,7 @@ fn decoder(config: &Config, variant: &Variant) -> Result<Vec<Part>> {
                 None => GgufLayout::Same,
             };
             linear(
-                &mut parts,
+                &mut specs,
                 Component::Attention,
                 (&name, &gguf),
                 (outputs, hidden),
@@ -233,23 +233,23 @@ fn decoder(config: &Config, variant: &Variant) -> Result<Vec<Part>> {
             );
         }
         if variant.qk_norms {
-            parts.norm(("self_attn.q_norm.weight", "attn_q_norm.weight"), head_dim);
-            parts.norm(("self_attn.k_norm.weight", "attn_k_norm.weight"), head_dim);
+            specs.norm(("self_attn.q_norm.weight", "attn_q_norm.weight"), head_dim);
+            specs.norm(("self_attn.k_norm.weight", "attn_k_norm.weight"), head_dim);
         }
         let output = ("self_attn.o_proj", "attn_output");
         linear(
-            &mut parts,
+            &mut specs,
             Component::Attention,
             output,
             (hidden, q_width),
             variant.output_bias,
             GgufLayout::Same,
         );
-        parts.norm(("post_attention_layernorm.weight", "ffn_norm.weight"), hidden);
+        specs.norm(("post_attention_layernorm.weight", "ffn_norm.weight"), hidden);
         for &(name_part, gguf, outputs, inputs) in &feed_forward {
             let names = (&*format!("mlp.{name_part}_proj"), &*format!("ffn_{gguf}"));
             linear(
-                &mut parts,
+                &mut specs,
                 Component::FeedForward,
                 names,
                 (outputs, inputs),
@@ -258,17 +258,17 @@ fn decoder(config: &Config, variant: &Variant) -> Result<Vec<Part>> {
             );
         }
     }
-    parts.layer_prefixes = Default::default();
-    parts.norm(("model.norm.weight", "output_norm.weight"), hidden);
+    specs.layer_prefixes = Default::default();
+    specs.norm(("model.norm.weight", "output_norm.weight"), hidden);
     if !config.tie_word_embeddings {
-        parts.matrix(Component::Output, ("lm_head.weight", "output.weight"), vocabulary, hidden);
+        specs.matrix(Component::Output, ("lm_head.weight", "output.weight"), vocabulary, hidden);
     }
-    Ok(parts.list)
+    Ok(specs.list)
 }
 
 /// Adds a matrix, and its bias if `has_bias`.
 fn linear(
-    parts: &mut Parts,
+    specs: &mut TensorSpecs,
     component: Component,
     (name, gguf): (&str, &str),
     (outputs, inputs): (u32, u32),
@@ -276,10 +276,10 @@ fn linear(
     gguf_layout: GgufLayout,
 ) {
     let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
-    parts.matrix(component, names, outputs, inputs).gguf_layout = gguf_layout;
+    specs.matrix(component, names, outputs, inputs).gguf_layout = gguf_layout;
     if has_bias {
         let names = (&*format!("{name}.bias"), &*format!("{gguf}.bias"));
-        parts.bias(component, names, outputs, inputs).gguf_layout = gguf_layout;
+        specs.bias(component, names, outputs, inputs).gguf_layout = gguf_layout;
     }
 }
 
@@ -287,32 +287,32 @@ fn width(heads: u32, head_dim: u32) -> Result<u32> {
     heads.checked_mul(head_dim).with_context(|| format!("{heads} heads of {head_dim} are too wide"))
 }
 
-fn gemma(config: &Config) -> Result<Vec<Part>> {
-    let mut parts = decoder(config, &Variant::of_attention_bias(config))?;
-    for part in &mut parts {
-        match part.component {
-            Component::Norms => part.gguf_layout = GgufLayout::PlusOne,
+fn gemma(config: &Config) -> Result<Vec<TensorSpec>> {
+    let mut specs = decoder(config, &Variant::of_attention_bias(config))?;
+    for spec in &mut specs {
+        match spec.component {
+            Component::Norms => spec.gguf_layout = GgufLayout::PlusOne,
             // The network multiplies the embedding by the root of the hidden size, so random weights are divided by it.
             // Otherwise each token would predict itself.
-            Component::Embedding => part.fan_in *= u64::from(config.hidden_size),
+            Component::Embedding => spec.fan_in *= u64::from(config.hidden_size),
             _ => {}
         }
     }
-    Ok(parts)
+    Ok(specs)
 }
 
 /// GPT-2's output matrix is its embedding. llama.cpp's converter writes the embedding twice, so most GGUFs have a separate
 /// output matrix.
-fn gpt2(config: &Config) -> Result<Vec<Part>> {
+fn gpt2(config: &Config) -> Result<Vec<TensorSpec>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
     check_heads(config)?;
     let context = config.context_tokens.context("`n_positions` is missing")?;
     let inner = config.intermediate_size.unwrap_or(GPT2_INNER_MULTIPLE * hidden);
-    let mut parts = Parts::default();
-    parts.matrix(Component::Embedding, ("wte.weight", "token_embd.weight"), vocabulary, hidden);
-    parts.matrix(Component::Positions, ("wpe.weight", "position_embd.weight"), context, hidden);
+    let mut specs = TensorSpecs::default();
+    specs.matrix(Component::Embedding, ("wte.weight", "token_embd.weight"), vocabulary, hidden);
+    specs.matrix(Component::Positions, ("wpe.weight", "position_embd.weight"), context, hidden);
     for layer in 0..config.layers {
-        parts.layer_prefixes = (format!("h.{layer}."), format!("blk.{layer}."));
+        specs.layer_prefixes = (format!("h.{layer}."), format!("blk.{layer}."));
         for (component, name, gguf, outputs, inputs) in [
             (Component::Attention, "attn.c_attn", "attn_qkv", 3 * hidden, hidden),
             (Component::Attention, "attn.c_proj", "attn_output", hidden, hidden),
@@ -320,22 +320,22 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
             (Component::FeedForward, "mlp.c_proj", "ffn_down", hidden, inner),
         ] {
             let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
-            let matrix = parts.matrix(component, names, inputs, outputs);
+            let matrix = specs.matrix(component, names, inputs, outputs);
             (matrix.gguf_layout, matrix.fan_in) = (GgufLayout::Transposed, u64::from(inputs));
-            parts.bias(component, (&format!("{name}.bias"), &format!("{gguf}.bias")), outputs, inputs);
+            specs.bias(component, (&format!("{name}.bias"), &format!("{gguf}.bias")), outputs, inputs);
         }
         for (name, gguf) in [("ln_1", "attn_norm"), ("ln_2", "ffn_norm")] {
-            parts.norm((&format!("{name}.weight"), &format!("{gguf}.weight")), hidden);
-            parts.norm_bias((&format!("{name}.bias"), &format!("{gguf}.bias")), hidden);
+            specs.norm((&format!("{name}.weight"), &format!("{gguf}.weight")), hidden);
+            specs.norm_bias((&format!("{name}.bias"), &format!("{gguf}.bias")), hidden);
         }
     }
-    parts.layer_prefixes = Default::default();
-    parts.norm(("ln_f.weight", "output_norm.weight"), hidden);
-    parts.norm_bias(("ln_f.bias", "output_norm.bias"), hidden);
+    specs.layer_prefixes = Default::default();
+    specs.norm(("ln_f.weight", "output_norm.weight"), hidden);
+    specs.norm_bias(("ln_f.bias", "output_norm.bias"), hidden);
     if !config.tie_word_embeddings {
-        parts.matrix(Component::Output, ("lm_head.weight", "output.weight"), vocabulary, hidden);
+        specs.matrix(Component::Output, ("lm_head.weight", "output.weight"), vocabulary, hidden);
     }
-    Ok(parts.list)
+    Ok(specs.list)
 }
 
 /// Checks the number of heads: queries, keys and values are equal thirds of one matrix, and each third holds all heads.

@@ -8,7 +8,7 @@ use std::fmt;
 pub(crate) use read::OTHER_TYPES;
 pub use read::{read_f32s, read_header, read_i32s, read_texts};
 
-use crate::architecture::Part;
+use crate::architecture::TensorSpec;
 use crate::text::printable;
 use crate::write::{FilePlan, TensorPlan};
 use crate::{Dtype, Format, Tensor};
@@ -96,14 +96,14 @@ pub(crate) type ExtraTensor = (&'static str, Vec<f32>);
 pub(crate) fn plan(
     name: String,
     metadata: &[(String, ValueToWrite)],
-    parts: &[Part],
+    specs: &[TensorSpec],
     dtypes: &[Dtype],
     extra_tensors: &[ExtraTensor],
 ) -> FilePlan {
     let mut header = Vec::new();
     header.extend(b"GGUF");
     header.extend(VERSION.to_le_bytes());
-    header.extend(((parts.len() + extra_tensors.len()) as u64).to_le_bytes());
+    header.extend(((specs.len() + extra_tensors.len()) as u64).to_le_bytes());
     header.extend((metadata.len() as u64).to_le_bytes());
     for (key, value) in metadata {
         write_text(&mut header, key);
@@ -115,11 +115,11 @@ pub(crate) fn plan(
         extra_bytes.push((end, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()));
         end = (end + 4 * values.len() as u64).next_multiple_of(ALIGNMENT);
     }
-    for (part, &dtype) in dtypes.iter().enumerate() {
-        let shape = parts[part].shape_in(Format::Gguf);
-        write_tensor_entry(&mut header, &parts[part].gguf, &shape, dtype, end);
-        tensors.push(TensorPlan { part, dtype, offset: end });
-        end = (end + dtype.bytes(parts[part].elements())).next_multiple_of(ALIGNMENT);
+    for (spec, &dtype) in dtypes.iter().enumerate() {
+        let shape = specs[spec].shape_in(Format::Gguf);
+        write_tensor_entry(&mut header, &specs[spec].gguf, &shape, dtype, end);
+        tensors.push(TensorPlan { spec, dtype, offset: end });
+        end = (end + dtype.bytes(specs[spec].elements())).next_multiple_of(ALIGNMENT);
     }
     header.resize(header.len().next_multiple_of(ALIGNMENT as usize), 0);
     let start = header.len() as u64;

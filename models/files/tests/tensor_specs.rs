@@ -17,12 +17,12 @@ type Tensors = Vec<(String, Vec<u64>)>;
 
 fn tensors_of(config: &Value) -> Tensors {
     let config = Config::parse(config.to_string().as_bytes(), None).unwrap();
-    let parts = Architecture::named(&config.architecture).unwrap().parts(&config).unwrap();
-    parts.into_iter().map(|part| (part.name, part.shape)).collect()
+    let specs = Architecture::named(&config.architecture).unwrap().tensor_specs(&config).unwrap();
+    specs.into_iter().map(|spec| (spec.name, spec.shape)).collect()
 }
 
 fn write(name: &str, config: &Value, tensors: &Tensors) -> PathBuf {
-    let path = folder(&format!("parts-{name}"));
+    let path = folder(&format!("specs-{name}"));
     write_json(&path.join("config.json"), config);
     let bytes = |shape: &[u64]| 4 * shape.iter().product::<u64>();
     let tensors: Vec<_> =
@@ -34,7 +34,7 @@ fn write(name: &str, config: &Value, tensors: &Tensors) -> PathBuf {
 /// The message, with fixed words for the folder and the name of the model.
 fn error_of(path: &Path) -> String {
     let model = ModelFolder::open(path).unwrap();
-    let error = format!("{:#}", model.parts().unwrap_err());
+    let error = format!("{:#}", model.tensor_specs().unwrap_err());
     error.replace(&model.folder().display().to_string(), "FOLDER").replace(&model.name, "NAME")
 }
 
@@ -49,8 +49,8 @@ fn the_order_of_parts_does_not_depend_on_the_order_in_the_file() {
     for (name, config) in [("llama", tiny::config()), ("gpt2", gpt2())] {
         let tensors = tensors_of(&config);
         let reversed = tensors.iter().rev().cloned().collect();
-        let parts = ModelFolder::open(write(name, &config, &reversed)).unwrap().parts().unwrap();
-        let found: Tensors = parts.into_iter().map(|part| (part.name, part.shape)).collect();
+        let specs = ModelFolder::open(write(name, &config, &reversed)).unwrap().tensor_specs().unwrap();
+        let found: Tensors = specs.into_iter().map(|spec| (spec.name, spec.shape)).collect();
         assert_eq!(found, tensors);
     }
 }
@@ -79,8 +79,8 @@ fn only_models_with_rotation_need_an_even_head_size() {
     let mut odd_gpt2 = gpt2();
     odd_gpt2["n_embd"] = json!(6);
     let tensors = tensors_of(&odd_gpt2);
-    let parts = ModelFolder::open(write("odd-gpt2", &odd_gpt2, &tensors)).unwrap().parts();
-    assert_eq!(parts.unwrap().len(), tensors.len());
+    let specs = ModelFolder::open(write("odd-gpt2", &odd_gpt2, &tensors)).unwrap().tensor_specs();
+    assert_eq!(specs.unwrap().len(), tensors.len());
     let mut odd_llama = tiny::config();
     odd_llama["head_dim"] = json!(3);
     let error = error_of(&write("odd-llama", &odd_llama, &tensors_of(&tiny::config())));
@@ -141,7 +141,7 @@ fn only_gpt2_has_prefixed_tensor_names() {
     for (name, config) in [("prefixed-gpt2", gpt2()), ("prefixed-llama", tiny::config())] {
         let prefixed =
             tensors_of(&config).into_iter().map(|(name, shape)| (format!("transformer.{name}"), shape));
-        let found = ModelFolder::open(write(name, &config, &prefixed.collect())).unwrap().parts();
+        let found = ModelFolder::open(write(name, &config, &prefixed.collect())).unwrap().tensor_specs();
         assert_eq!(found.is_ok(), name == "prefixed-gpt2", "{name}: {found:?}");
     }
 }
@@ -178,8 +178,11 @@ fn unused_tensors(config: &Value, more: &[&str]) -> Vec<String> {
     let mut tensors = tensors_of(config);
     tensors.extend(more.iter().map(|name| ((*name).to_string(), vec![1])));
     let model = ModelFolder::open(write("unused", config, &tensors)).unwrap();
-    let mut names: Vec<_> =
-        model.unused_tensors(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
+    let mut names: Vec<_> = model
+        .unused_tensors(&model.tensor_specs().unwrap())
+        .into_iter()
+        .map(|tensor| tensor.name.clone())
+        .collect();
     names.sort();
     names
 }
@@ -224,7 +227,7 @@ fn a_separate_output_matrix_is_a_part_of_gpt2() {
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::F32, out: gguf.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
     let folder = ModelFolder::open(&gguf).unwrap();
-    let parts = folder.parts().unwrap();
-    assert_eq!(parts.last().map(|part| part.gguf.as_str()), Some("output.weight"));
-    assert!(folder.unused_tensors(&parts).is_empty());
+    let specs = folder.tensor_specs().unwrap();
+    assert_eq!(specs.last().map(|spec| spec.gguf.as_str()), Some("output.weight"));
+    assert!(folder.unused_tensors(&specs).is_empty());
 }
