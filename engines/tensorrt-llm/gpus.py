@@ -58,13 +58,13 @@ def _gpu(pynvml, handle):
         try:
             return call()
         except Exception:
-            # Older drivers do not support every query, and some GPUs have no parts (MIG).
+            # Older drivers do not support every query, and some GPUs have no MIG devices.
             return default
 
     def read_mig_uuids():
         count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-        parts = (query(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)) for index in range(count))
-        return [_text(pynvml.nvmlDeviceGetUUID(part)) for part in parts if part is not None]
+        devices = (query(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)) for index in range(count))
+        return [_text(pynvml.nvmlDeviceGetUUID(device)) for device in devices if device is not None]
 
     return SimpleNamespace(
         name=_text(pynvml.nvmlDeviceGetName(handle)),
@@ -114,14 +114,14 @@ def visible_devices(visible_list, order, gpus):
     ordered = _in_order(order, gpus)
     if visible_list is None:
         if len(gpus) > 1 and any(gpu.mig_uuids for gpu in gpus):
-            # CUDA may then show a part of a GPU (MIG) first, or one part and nothing else.
+            # CUDA may then show a MIG device first, or one of them and nothing else.
             ordered = [None] * len(gpus)
         return [SimpleNamespace(name=str(index), gpu=gpu) for index, gpu in enumerate(ordered)]
     if visible_list.startswith("GPU-"):
         return _parse_list(visible_list, lambda name: _device_by_uuid(name, gpus))
     if visible_list.startswith("MIG-"):
-        # CUDA shows only the first of several parts.
-        return _parse_list(visible_list.split(",")[0], lambda name: _device_by_part(name, gpus))
+        # CUDA shows only the first of several MIG devices.
+        return _parse_list(visible_list.split(",")[0], lambda name: _device_by_mig_uuid(name, gpus))
 
     def by_number(name):
         index = _leading_number(name)
@@ -161,8 +161,8 @@ def _device_by_uuid(name, gpus):
     return _single(name, [gpu for gpu in gpus if name.startswith("GPU-") and gpu.uuid.startswith(name)])
 
 
-def _device_by_part(name, gpus):
-    """The GPU of a part (MIG). Older drivers name a part by its GPU and two numbers: `MIG-GPU-8932f937/1/0`."""
+def _device_by_mig_uuid(name, gpus):
+    """The GPU of a MIG device. Older drivers name the device by its GPU and two numbers: `MIG-GPU-8932f937/1/0`."""
     if name.startswith("MIG-GPU-"):
         device = _device_by_uuid(name.removeprefix("MIG-").split("/")[0], gpus)
         return device and SimpleNamespace(name=name, gpu=device.gpu)

@@ -246,7 +246,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::OfDataSheet(MetricId::DECODE_RATE),
         about: "as `bandwidth_share`, but of the memory bandwidth that the data sheet of the GPU states. Absent on a GPU without a \
-                data sheet in this program, on a part of a GPU (MIG), and on a CPU, whose data sheet states no peak.",
+                data sheet in this program, on a MIG device, and on a CPU, whose data sheet states no peak.",
         of: |observed| share::bandwidth_of_data_sheet(observed).into_iter().collect(),
     },
     Metric {
@@ -259,7 +259,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::OfDataSheet(MetricId::PREFILL_RATE),
         about: "as `compute_share`, but of the peak that the data sheet of the GPU states for the compute dtype, without sparsity. \
                 This peak needs the highest clock, which few GPUs hold in a long product. Absent on a GPU without a data sheet in \
-                this program, on a part of a GPU (MIG), and on a CPU, whose data sheet states no peak.",
+                this program, on a MIG device, and on a CPU, whose data sheet states no peak.",
         of: |observed| share::compute_of_data_sheet(observed).into_iter().collect(),
     },
     Metric {
@@ -433,7 +433,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "energy of the sampled pass above idle, for each new token; the energy of the prompt is included. The \
                 counters are those of processor packages and their memory (RAPL), and of the GPUs that the engine uses \
-                (NVML). Absent if one cannot be read, for a part of a GPU (MIG), and for a GPU in a sampled pass \
+                (NVML). Absent if one cannot be read, for a MIG device, and for a GPU in a sampled pass \
                 under one second. Most virtual machines have no processor counters.",
         of: resources::joules_per_token,
     },

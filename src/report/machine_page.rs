@@ -108,9 +108,9 @@ impl Page {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
         Some(match cuda.unknown_order(gpus)? {
             UnknownOrder::Partitioned => {
-                let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
+                let uuid = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
-                    "the order of GPUs is unknown, because one GPU is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={part}"
+                    "the order of GPUs is unknown, because one GPU is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={uuid}"
                 )
             }
             UnknownOrder::BySpeed => {
@@ -222,15 +222,15 @@ fn clock(cpu: &Cpu) -> String {
 }
 
 fn gpu_description(gpu: &Gpu) -> String {
-    let parts = match gpu.mig {
-        Some(true) if gpu.mig_parts.is_empty() => Some("MIG, no part seen".into()),
-        Some(true) => Some(format!("MIG {}", gpu.mig_parts.join(" + "))),
+    let mig = match gpu.mig {
+        Some(true) if gpu.mig_profiles.is_empty() => Some("MIG, no device seen".into()),
+        Some(true) => Some(format!("MIG {}", gpu.mig_profiles.join(" + "))),
         _ => None,
     };
     join_known([
         gpu.name.clone(),
         gpu.memory_bytes.map(gib),
-        parts,
+        mig,
         gpu.compute_capability.as_ref().map(|it| format!("compute capability {it}")),
         gpu.driver.as_ref().map(|it| format!("driver {it}")),
         gpu.cuda.as_ref().map(|it| format!("CUDA {it}")),

@@ -141,7 +141,7 @@ impl Report {
         machine.cpu.model = machine.cpu.model.as_deref().map(line);
         for gpu in &mut machine.gpus {
             gpu.name = gpu.name.as_deref().map(line);
-            gpu.mig_parts = gpu.mig_parts.iter().map(|part| line(part)).collect();
+            gpu.mig_profiles = gpu.mig_profiles.iter().map(|profile| line(profile)).collect();
         }
         let mut report = Self {
             record: line(&record.header.id),

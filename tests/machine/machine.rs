@@ -234,7 +234,7 @@ fn gpu_memory_is_the_growth_of_the_device_if_the_driver_does_not_list_the_engine
 }
 
 #[test]
-fn the_page_shows_mig_parts_and_their_names_for_engines_in_80_columns() {
+fn the_page_shows_mig_devices_and_their_names_for_engines_in_80_columns() {
     let scratch = Scratch::new();
     let driver = driver::present(&scratch);
     let page = |variables: &[(&str, &str)]| {
@@ -257,7 +257,7 @@ fn the_page_shows_mig_parts_and_their_names_for_engines_in_80_columns() {
     // The user's device order is kept. With this order, no GPU can be identified.
     let text = page(&[("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
     assert!(without_line_breaks(&text).contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{text}");
-    // The order by PCI address is right, but it does not choose a MIG part.
+    // The order by PCI address is right, but it does not choose a MIG device.
     let text = page(&[("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
     assert!(without_line_breaks(&text).contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{text}");
     assert!(!text.contains("CUDA_DEVICE_ORDER"), "{text}");

@@ -4,7 +4,7 @@
  * - STAND_IN_USED: the index of the GPU on which launches compute. While a launch lives, the GPU uses 3 GiB more.
  * - STAND_IN_PROCESSES: with `own`, that GPU names the launch's processes with 2 GiB each; with `none`, no process. Otherwise
  *   every GPU names a process number that does not exist here, as in a container that sees the host's numbers.
- * - STAND_IN_ENERGY=none: there is no counter. STAND_IN_MIG: the first GPU is divided into two parts.
+ * - STAND_IN_ENERGY=none: there is no counter. STAND_IN_MIG: the first GPU has two MIG devices.
  * - STAND_IN_LOG: a file that gets a line for each reading of energy (`energy`) and for each handle (`device`).
  * - STAND_IN_HANGS_IN_ENERGY, STAND_IN_HANGS_IN_PROBE: the number of the first call that never returns. It prints a line
  *   on stderr. */
@@ -22,7 +22,7 @@ typedef struct { unsigned gpu, memory; } utilization;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci;
 
-/* A handle points into this array: the GPUs, then the MIG parts of the first GPU. */
+/* A handle points into this array: the GPUs, then the MIG devices of the first GPU. */
 static char handles[MAX_GPUS + 2];
 static int index_of(void *device) { return (char *)device - handles; }
 static int number(const char *name, int default_value) { return getenv(name) ? atoi(getenv(name)) : default_value; }
@@ -125,10 +125,10 @@ int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending) {
     return getenv("STAND_IN_MIG") ? 0 : NOT_SUPPORTED;
 }
 int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count) { *count = 7; return 0; }
-/* The MIG parts have the indices 0 and 2. */
-int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part) {
+/* The MIG devices have the indices 0 and 2. */
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **mig_device) {
     if (index != 0 && index != 2) return NOT_FOUND;
-    *part = &handles[MAX_GPUS + index / 2];
+    *mig_device = &handles[MAX_GPUS + index / 2];
     return 0;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process *processes) {

@@ -63,7 +63,7 @@ pub struct GpuLimits {
     pub index: u32,
     pub name: String,
     /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`, which identifies the GPU in NVML. NVML puts `GPU-` before it,
-    /// or `MIG-` for a part of a GPU.
+    /// or `MIG-` for a MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
     /// Bytes of the L2 cache, which answers repeated reads in place of memory.

@@ -64,12 +64,12 @@ class VisibleDevices(unittest.TestCase):
             for order in (BY_SLOT, "FASTEST_FIRST"):
                 self.assertEqual(self.indices(visible_list, order), expected, visible_list)
 
-    def test_a_mig_part_stands_for_its_gpu_and_only_the_first_in_a_list_is_visible(self):
+    def test_a_mig_device_stands_for_its_gpu_and_only_the_first_in_a_list_is_visible(self):
         partitioned = [GPUS[0], gpu("GPU-ab32", "1b", "MIG-0a", "MIG-1b"), GPUS[2]]
         self.assertEqual(self.indices("MIG-1b,MIG-0a", all_gpus=partitioned), [1])
         self.assertEqual(self.indices("MIG-GPU-ab32/1/0", all_gpus=partitioned), [1])
         self.assertEqual(self.indices("MIG-7", all_gpus=partitioned), [])
-        # Without a list, only CUDA knows whether it shows whole GPUs or MIG parts.
+        # Without a list, only CUDA knows whether it shows whole GPUs or MIG devices.
         self.assertEqual(self.indices(None, all_gpus=partitioned), [None] * 3)
         self.assertEqual(self.indices(None, all_gpus=partitioned[1:2]), [0])
 

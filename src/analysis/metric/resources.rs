@@ -91,7 +91,7 @@ fn sum_above_idle(observed: &Observation, drawn: &[&Energy]) -> Option<f64> {
     joules.filter(|joules| !joules.is_empty()).map(|joules| joules.iter().sum())
 }
 
-/// The energy counters of the GPUs that the engine computes on. `None` for a part of a GPU (MIG), which has no counter of its
+/// The energy counters of the GPUs that the engine computes on. `None` for a MIG device, which has no counter of its
 /// own.
 fn counters_of_gpus(observed: &Observation) -> Option<Vec<String>> {
     let indices = gpus::indices(observed)?;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_gpu_and_a_short_pass_have_no_energy() {
+    fn a_mig_device_and_a_short_pass_have_no_energy() {
         let machine = |mig| {
             let gpus = vec![Gpu { mig: Some(mig), ..Gpu::default() }];
             Machine { gpus, ..Machine::default() }

@@ -30,7 +30,7 @@ pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
 /// The reason why only CUDA knows its numbering of the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownOrder {
-    /// One of several GPUs is partitioned (MIG), and `CUDA_VISIBLE_DEVICES` is not set. CUDA may then show a part first or alone.
+    /// One of several GPUs is partitioned (MIG), and `CUDA_VISIBLE_DEVICES` is not set. CUDA may then show a MIG device first or alone.
     Partitioned,
     /// The order depends on which GPU CUDA considers the fastest.
     BySpeed,
@@ -59,17 +59,17 @@ impl Cuda {
         self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_partitioned)
     }
 
-    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unknown_order` has the reason). A part of
-    /// a GPU (MIG) counts as its GPU.
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unknown_order` has the reason). A MIG
+    /// device counts as its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
             None if self.order_depends_on_partitions(gpus) => None,
             None => self.in_slot_order(gpus),
             Some(list) if list.starts_with("GPU-") => Some(items_of(list, |word| gpu_named(word, gpus))),
-            // CUDA shows only the first of several parts.
+            // CUDA shows only the first of several MIG devices.
             Some(list) if list.starts_with("MIG-") => {
                 let first = list.split(',').next().unwrap_or_default();
-                Some(gpu_of_part(first.trim(), gpus).into_iter().collect())
+                Some(gpu_of_mig_device(first.trim(), gpus).into_iter().collect())
             }
             Some(list) => {
                 let all = self.in_slot_order(gpus);
@@ -119,9 +119,9 @@ fn gpu_named(word: &str, gpus: &[Gpu]) -> Option<u32> {
     single(gpus.iter().filter(|gpu| gpu.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word))))
 }
 
-/// The GPU of a part. A part's name is `MIG-` and its identity; older drivers write its GPU's identity and two numbers:
+/// The GPU of a MIG device. The name is `MIG-` and the UUID; older drivers write its GPU's identity and two numbers:
 /// `MIG-GPU-8932f937/1/0`.
-fn gpu_of_part(word: &str, gpus: &[Gpu]) -> Option<u32> {
+fn gpu_of_mig_device(word: &str, gpus: &[Gpu]) -> Option<u32> {
     let after = word.strip_prefix("MIG-")?;
     if after.starts_with("GPU-") {
         return gpu_named(after.split('/').next().unwrap_or_default(), gpus);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mig_part_stands_for_its_gpu_and_only_the_first_is_visible() {
+    fn a_mig_device_stands_for_its_gpu_and_only_the_first_is_visible() {
         let mut partitioned = gpus();
         partitioned[1].mig = Some(true);
         partitioned[1].mig_uuids = vec!["MIG-0a".into(), "MIG-1b".into()];

@@ -46,7 +46,7 @@ const DATA_SHEETS: [DataSheet; 15] = [
 ];
 
 impl DataSheet {
-    /// The data sheet of the GPU with this name; `None` for an unknown GPU, and for a part of a GPU (MIG), whose name is longer.
+    /// The data sheet of the GPU with this name; `None` for an unknown GPU, and for a MIG device, whose name is longer.
     pub fn of(name: &str) -> Option<&'static Self> {
         let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
         DATA_SHEETS.iter().find(|it| it.name == name)

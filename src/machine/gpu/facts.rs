@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An absent fact is unknown. Several facts are absent on a part of a GPU (MIG).
+/// An absent fact is unknown. Several facts are absent on a MIG device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
@@ -50,12 +50,12 @@ pub struct Gpu {
     pub default_power_limit_milliwatts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc: Option<bool>,
-    /// Whether MIG is on. `mig_parts` has the profiles of the visible parts.
+    /// Whether MIG is on. `mig_profiles` has the profiles of the visible MIG devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<bool>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mig_parts: Vec<String>,
-    /// The same parts by their names in `CUDA_VISIBLE_DEVICES`, in the same order.
+    #[serde(rename = "mig_parts", skip_serializing_if = "Vec::is_empty")]
+    pub mig_profiles: Vec<String>,
+    /// The same devices by their names in `CUDA_VISIBLE_DEVICES`, in the same order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig_uuids: Vec<String>,
     pub processes: Vec<GpuProcess>,
@@ -71,16 +71,17 @@ pub struct GpuProcess {
 }
 
 impl Gpu {
-    /// The properties that identify the GPU in comparisons: model, memory and parts. The `uuid` is excluded because another GPU
+    /// The properties that identify the GPU in comparisons: model, memory and MIG profiles. The `uuid` is excluded because another GPU
     /// of the same kind is equivalent, and the driver because it changes.
     pub fn kind(&self) -> String {
         let name = self.name.as_deref().unwrap_or("unknown");
         let memory = self.memory_bytes.map(|bytes| format!(" {} GiB", gib(bytes)));
-        let parts = (!self.mig_parts.is_empty()).then(|| format!(" ({})", self.mig_parts.join(" + ")));
-        [Some(name.to_string()), memory, parts].into_iter().flatten().collect()
+        let profiles =
+            (!self.mig_profiles.is_empty()).then(|| format!(" ({})", self.mig_profiles.join(" + ")));
+        [Some(name.to_string()), memory, profiles].into_iter().flatten().collect()
     }
 
-    /// Whether the GPU is divided into parts (MIG), which several programs may use at once.
+    /// Whether the GPU is partitioned into MIG devices, which several programs may use at once.
     pub fn is_partitioned(&self) -> bool {
         self.mig == Some(true)
     }
@@ -100,7 +101,7 @@ mod tests {
         let other =
             Gpu { uuid: Some("x".into()), driver: Some("570".into()), clock_mhz: Some(3), ..gpu.clone() };
         assert_eq!((gpu.kind(), other.kind()), ("GPU-9 80 GiB".into(), "GPU-9 80 GiB".into()));
-        let partitioned = Gpu { mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()], ..gpu };
+        let partitioned = Gpu { mig_profiles: vec!["1g.10gb".into(), "2g.20gb".into()], ..gpu };
         assert_eq!(partitioned.kind(), "GPU-9 80 GiB (1g.10gb + 2g.20gb)");
         assert_eq!(Gpu::default().kind(), "unknown");
     }

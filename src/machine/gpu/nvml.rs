@@ -52,7 +52,8 @@ fn describe(index: u32, device: &Device) -> Gpu {
     let memory = device.memory_info().ok();
     let mig = device.mig_mode().ok().map(|mode| mode.current == 1);
     let capability = device.cuda_compute_capability().ok();
-    let (mig_parts, mig_uuids) = if mig == Some(true) { parts(device) } else { (Vec::new(), Vec::new()) };
+    let (mig_profiles, mig_uuids) =
+        if mig == Some(true) { mig_devices(device) } else { (Vec::new(), Vec::new()) };
     Gpu {
         index,
         name: device.name().ok(),
@@ -72,22 +73,22 @@ fn describe(index: u32, device: &Device) -> Gpu {
         default_power_limit_milliwatts: device.power_management_limit_default().ok(),
         ecc: device.is_ecc_enabled().ok().map(|ecc| ecc.currently_enabled),
         mig,
-        mig_parts,
+        mig_profiles,
         mig_uuids,
         processes: processes(device),
         ..Gpu::default()
     }
 }
 
-/// The profiles of the parts, from the end of their names, and their identities.
-fn parts(device: &Device) -> (Vec<String>, Vec<String>) {
+/// The profiles of the MIG devices, from the end of their names, and their UUIDs.
+fn mig_devices(device: &Device) -> (Vec<String>, Vec<String>) {
     let count = device.mig_device_count().unwrap_or(0);
-    // Some of these indices may have no part.
-    let parts = (0..count).filter_map(|index| device.mig_device_by_index(index).ok());
-    let named = parts.filter_map(|part| {
-        let name = part.name().ok()?;
+    // Some of these indices may have no MIG device.
+    let mig_devices = (0..count).filter_map(|index| device.mig_device_by_index(index).ok());
+    let named = mig_devices.filter_map(|mig_device| {
+        let name = mig_device.name().ok()?;
         let profile = name.rsplit("MIG ").next().unwrap_or_default().trim().to_string();
-        Some((profile, part.uuid().unwrap_or_default()))
+        Some((profile, mig_device.uuid().unwrap_or_default()))
     });
     named.unzip()
 }

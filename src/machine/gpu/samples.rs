@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_utilisation_of_a_mig_part_is_unknown_and_not_zero() {
+    fn the_utilisation_of_a_mig_device_is_unknown_and_not_zero() {
         assert_eq!(summarise(&[sample(0, None, 1, &[])])[0].utilisation_percent, None);
         let without_reasons = GpuSample { throttled_by: None, ..sample(0, None, 1, &[]) };
         let summaries = summarise(&[without_reasons]);

@@ -38,7 +38,7 @@ fn page() -> Page {
         power_limit_milliwatts: Some(700_000),
         ecc: Some(true),
         mig: Some(true),
-        mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()],
+        mig_profiles: vec!["1g.10gb".into(), "2g.20gb".into()],
         processes: vec![GpuProcess { pid: 4711, bytes: Some(5 << 30) }],
         ..Gpu::default()
     };

@@ -142,7 +142,7 @@ impl<'a> Device<'a> {
         if code == 0 { name.into_owned() } else { String::new() }
     }
 
-    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`. A part of a GPU (MIG) has its own UUID.
+    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`. A MIG device has its own UUID.
     pub fn uuid(&self) -> Option<String> {
         let mut uuid: Uuid = [0; 16];
         let get = self.driver.device_get_uuid?;

@@ -35,7 +35,7 @@ def nvmlDeviceGetCudaComputeCapability(handle):
 
 
 def nvmlDeviceGetUUID(handle):
-    # The handle of a part (MIG) is the part's UUID.
+    # The handle of a MIG device is its UUID.
     return f"GPU-{handle}f" if isinstance(handle, int) else handle
 
 
