@@ -1,4 +1,4 @@
-//! The cost of generated tokens, from a price of the machine per hour, and the return of one configuration over another.
+//! The cost of generated tokens, from a price of the machine per hour, and the ratios of the costs of two configurations.
 
 use serde::Serialize;
 
@@ -23,14 +23,15 @@ pub struct Cost<'a> {
     pub reference: Option<&'a str>,
     /// Against each other configuration of the case. Empty for output that is not verified and for a contradicted claim: an engine
     /// that runs no model would be the cheapest.
-    pub returns: Vec<Return<'a>>,
+    #[serde(rename = "returns")]
+    pub ratios: Vec<CostRatio<'a>>,
     #[serde(skip)]
     pub row: &'a Row,
 }
 
-/// The saving of a configuration over another one.
+/// The cost of a configuration in relation to that of another one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Return<'a> {
+pub struct CostRatio<'a> {
     pub against: &'a str,
     /// The money that a million tokens save; negative for a more expensive configuration.
     pub saved: f64,
@@ -43,8 +44,8 @@ impl Cost<'_> {
         self.reference == Some(self.engine)
     }
 
-    fn against(&self, engine: &str) -> Option<&Return<'_>> {
-        self.returns.iter().find(|it| it.against == engine)
+    fn against(&self, engine: &str) -> Option<&CostRatio<'_>> {
+        self.ratios.iter().find(|it| it.against == engine)
     }
 }
 
@@ -66,10 +67,10 @@ pub fn costs(report: &Report, price_per_hour: f64) -> Vec<Cost<'_>> {
             is_other && is_trusted(row) && is_trusted(other)
         });
         let of_other = |other: &'_ Row| cost(other).map(|(_, of_other)| of_other);
-        let returns = others.filter_map(|other| {
+        let ratios = others.filter_map(|other| {
             let of_other = of_other(other)?;
             let times_cheaper = of_other / million_tokens;
-            Some(Return { against: &other.engine.label, saved: of_other - million_tokens, times_cheaper })
+            Some(CostRatio { against: &other.engine.label, saved: of_other - million_tokens, times_cheaper })
         });
         Some(Cost {
             case: &row.case.label,
@@ -77,14 +78,14 @@ pub fn costs(report: &Report, price_per_hour: f64) -> Vec<Cost<'_>> {
             tokens_per_second,
             million_tokens,
             reference: row.reference.as_deref(),
-            returns: returns.collect(),
+            ratios: ratios.collect(),
             row,
         })
     };
     report.rows.iter().filter_map(of_row).collect()
 }
 
-/// The table of costs, and with `pairs` the return of each configuration over each more expensive one. Empty without a case that generates
+/// The table of costs, and with `pairs` the saving of each configuration over each more expensive one. Empty without a case that generates
 /// tokens.
 pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layout) -> Vec<Section> {
     let costs = costs(report, price_per_hour);
@@ -93,8 +94,8 @@ pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layou
     }
     let labels = Labels::of(report, Layout { columns_of_varying_options: false, ..layout });
     let mut sections = vec![Section::Table(table(&costs, price_per_hour, layout))];
-    let returns = costs.iter().flat_map(|cost| cost.returns.iter().map(move |it| (cost, it)));
-    let items = returns.filter(|(_, it)| it.saved > 0.0).map(|(cost, it)| {
+    let ratios = costs.iter().flat_map(|cost| cost.ratios.iter().map(move |it| (cost, it)));
+    let items = ratios.filter(|(_, it)| it.saved > 0.0).map(|(cost, it)| {
         Item::Listed(format!(
             "`{}` saves {} over `{}` ({}, {})",
             labels.label(cost.engine),
@@ -106,7 +107,7 @@ pub fn sections(report: &Report, price_per_hour: f64, pairs: bool, layout: Layou
     });
     let items: Vec<Item> = items.collect();
     if pairs && !items.is_empty() {
-        let heading = "return of each configuration over a more expensive one, for a million tokens:";
+        let heading = "saving of each configuration over a more expensive one, for a million tokens:";
         sections.push(Section::List(List { heading: Some(heading.into()), items, is_close: false }));
     }
     sections
@@ -173,14 +174,14 @@ mod tests {
             assert!((cost.million_tokens * cost.tokens_per_second / 1000.0 - 1.0).abs() < 1e-9, "{cost:?}");
         }
         assert!(first.is_reference());
-        let [of_second] = &second.returns[..] else { panic!("{second:?}") };
+        let [of_second] = &second.ratios[..] else { panic!("{second:?}") };
         assert_eq!(of_second.against, first.engine);
         assert!((of_second.saved - (first.million_tokens - second.million_tokens)).abs() < 1e-12);
         assert!((of_second.times_cheaper - first.million_tokens / second.million_tokens).abs() < 1e-12);
-        assert!(of_second.saved > 0.0 && first.returns[0].saved == -of_second.saved, "{first:?}");
+        assert!(of_second.saved > 0.0 && first.ratios[0].saved == -of_second.saved, "{first:?}");
         // Without output checks, no engine is cheaper than another.
         let unchecked = Report::of(&measured(&decoding(&names), &engines));
-        assert!(costs(&unchecked, 3.6).iter().all(|it| it.returns.is_empty()));
+        assert!(costs(&unchecked, 3.6).iter().all(|it| it.ratios.is_empty()));
         assert_eq!(
             [2.13, 0.5, 1.042].map(in_words),
             ["2.1x cheaper", "2.0x more expensive", "4.2 % cheaper"]

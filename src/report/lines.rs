@@ -222,7 +222,7 @@ fn cost(report: &Report, cost: &Cost) -> Vec<Vec<NamedField>> {
         [named, metric_fields(metric, "price", n), fields].concat()
     };
     let own = line("cost.million_tokens", vec![(column!("estimate"), cost.million_tokens.into())]);
-    let returns = cost.returns.iter().map(|it| {
+    let ratios = cost.ratios.iter().map(|it| {
         let fields = vec![
             (column!("estimate"), it.saved.into()),
             (column!("reference"), it.against.into()),
@@ -230,7 +230,7 @@ fn cost(report: &Report, cost: &Cost) -> Vec<Vec<NamedField>> {
         ];
         line("cost.saved", fields)
     });
-    std::iter::once(own).chain(returns).collect()
+    std::iter::once(own).chain(ratios).collect()
 }
 
 /// The verification status of the row's engine, its drift, the number of scored tokens, and the position of the first token
