@@ -93,8 +93,11 @@ fn engines_that_are_set_up_are_measured_in_each_precision_and_the_best_verified_
     assert!(text.contains("best at a lower precision: the same, `swift:small`"), "{text}");
     assert!(text.contains(" nats, and its output agrees with the verifier"), "{text}");
     assert!(text.contains("not recommended: `broken`: its output is wrong"), "{text}");
-    assert!(text.contains("not measured: `absent`: not built; hint: "), "{text}");
-    assert!(text.contains("throughput: not measured yet"), "{text}");
+    assert!(
+        text.contains("not tried: `absent` is not set up; hint: `./bin/orchestrate setup absent`"),
+        "{text}"
+    );
+    assert!(text.contains("not tried: throughput, because it needs batches"), "{text}");
     let untried = "not tried: the presets `swift:spinning`; hint: `./bin/orchestrate recommend --presets`";
     assert!(text.contains(untried), "{text}");
     // The output has the table too.

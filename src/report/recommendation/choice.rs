@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::result::{Against, Choice, EngineWithReason, ForModel};
+use super::result::{Choice, EngineWithReason, ModelRecommendation, SpeedUp};
 use crate::analysis::agreement::Status;
 use crate::analysis::compare::all_pairs;
 use crate::analysis::compare::latency::ChatLatency;
@@ -17,7 +17,7 @@ use crate::report::run_report::Report;
 use crate::text::line;
 use stats::{Comparison, Verdict};
 
-/// The largest ratio of latencies at which engines tie. If a difference is uncertain and larger, the engine with the lower
+/// The largest ratio of latencies at which engines tie. If a difference is inconclusive and larger, the engine with the lower
 /// estimated latency is recommended.
 pub const MAX_TIE_RATIO: f64 = 1.1;
 
@@ -113,12 +113,12 @@ impl Candidates {
         self.excluded.push((engine.model.clone(), excluded));
     }
 
-    pub fn for_model(&self, model: &str) -> ForModel {
+    pub fn for_model(&self, model: &str) -> ModelRecommendation {
         let of_model: Vec<&Candidate> = self.eligible.iter().filter(|it| it.model == model).collect();
         let (unquantized, quantized): (Vec<&Candidate>, Vec<&Candidate>) =
             of_model.iter().partition(|it| it.is_unquantized);
         let excluded = self.excluded.iter().filter(|(of, _)| of == model);
-        ForModel {
+        ModelRecommendation {
             model: model.to_string(),
             best: self.choose(&of_model),
             without_quantization: self.choose(&unquantized),
@@ -142,20 +142,21 @@ impl Candidates {
         Some(Choice { against, ties, ..chosen.choice.clone() })
     }
 
-    /// Whether another engine ties with the fastest: the difference is not certain, and small.
+    /// Whether another engine ties with the fastest: the difference is inconclusive, and small.
     fn is_tie(&self, fastest: &Candidate, other: &Candidate) -> bool {
         if fastest.configuration == other.configuration {
             return true;
         }
         let comparison = self.comparisons.get(&(fastest.configuration, other.configuration));
-        let is_certain = comparison.and_then(|it| it.decision.verdict).is_some_and(Verdict::is_a_difference);
-        !is_certain && other.choice.latency_ns <= MAX_TIE_RATIO * fastest.choice.latency_ns
+        let is_a_difference =
+            comparison.and_then(|it| it.decision.verdict).is_some_and(Verdict::is_a_difference);
+        !is_a_difference && other.choice.latency_ns <= MAX_TIE_RATIO * fastest.choice.latency_ns
     }
 
-    fn against(&self, chosen: &Candidate, next: &Candidate) -> Option<Against> {
+    fn against(&self, chosen: &Candidate, next: &Candidate) -> Option<SpeedUp> {
         let comparison = self.comparisons.get(&(chosen.configuration, next.configuration))?;
         let (low, high) = comparison.evidence.ends();
-        Some(Against {
+        Some(SpeedUp {
             engine: next.choice.engine.clone(),
             ratio: comparison.evidence.estimate().exp(),
             low: low.exp(),

@@ -1,9 +1,10 @@
 //! The recommendation in sentences.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::choice::MAX_TIE_RATIO;
-use super::result::{Choice, EngineWithReason, ForModel, Recommendation};
+use super::result::{Choice, EngineWithReason, ModelRecommendation, Recommendation};
 use crate::analysis::agreement::{NoChecks, Status, two_digits};
 use crate::analysis::compare::latency::ANSWER_TOKENS;
 use crate::analysis::metric::Unit;
@@ -13,7 +14,7 @@ use crate::text::{line, plural, three_digits};
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Phrase, Verdict, range_in_words, with_other};
 
 /// The most reasons under one title; JSON has all.
-const MAX_NAMED: usize = 3;
+const MAX_NAMED: usize = 5;
 
 /// `path` is the file of the record, if it is not the latest one.
 pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<&Path>) -> Vec<String> {
@@ -24,11 +25,12 @@ pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<
         lines.extend(model_lines(recommendation, model, report));
     }
     lines.extend(incomplete_latency(recommendation));
-    lines.extend(listed("not measured", &recommendation.not_tried));
-    lines.extend(untried_presets(&recommendation.untried_presets));
-    lines.push(
-        "throughput: not measured yet, because it needs batches and several requests at a time.".into(),
+    lines.extend(not_tried_lines(&recommendation.not_tried));
+    lines.extend(
+        report.machine.gpus.is_empty().then(|| "not tried: a GPU, because this machine has none.".into()),
     );
+    lines.extend(untried_presets(&recommendation.untried_presets));
+    lines.push("not tried: throughput, because it needs batches; hint: `orchestrate -s batch`".into());
     let best = recommendation.models.iter().find_map(|it| it.best.as_ref());
     lines.extend(best.map(|best| {
         let path = path.map(|path| path.display().to_string());
@@ -63,7 +65,7 @@ fn untried_presets(presets: &[String]) -> Option<String> {
         .then(|| format!("not tried: the presets {named}{more}; hint: `orchestrate recommend --presets`"))
 }
 
-fn model_lines(recommendation: &Recommendation, model: &ForModel, report: &Report) -> Vec<String> {
+fn model_lines(recommendation: &Recommendation, model: &ModelRecommendation, report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     match &model.best {
         Some(best) => {
@@ -106,7 +108,7 @@ fn answer(recommendation: &Recommendation, choice: &Choice) -> String {
     }
 }
 
-/// The certainty of the choice, in one or two sentences.
+/// The evidence for the choice: its verdict, in one or two sentences.
 fn how_sure(choice: &Choice) -> String {
     let Some(against) = &choice.against else {
         return "it is the only engine that can be recommended, so nothing was compared.".into();
@@ -120,7 +122,7 @@ fn how_sure(choice: &Choice) -> String {
         let why = "Output status, then precision, then memory decided";
         let kind = match against.verdict {
             Some(Verdict::Same) => "the difference is within 2 %".to_string(),
-            _ => format!("no certain difference, and at most {limit} %"),
+            _ => format!("the difference is inconclusive, and at most {limit} %"),
         };
         return format!("it ties with {ties}: {kind}. {why}. It is {interval}.");
     }
@@ -128,12 +130,13 @@ fn how_sure(choice: &Choice) -> String {
     match against.verdict {
         Some(Verdict::Faster | Verdict::Slower) => {
             let change = with_other(&phrase.change, &format!("the next, `{other}`"));
-            format!("certain. It is {change} {}, over {blocks}.", phrase.bounds)
+            let beyond = "the difference is beyond the noise of this machine";
+            format!("{beyond}. It is {change} {}, over {blocks}.", phrase.bounds)
         }
         Some(Verdict::Same | Verdict::Inconclusive) => {
             let why = against.why_inconclusive.as_deref();
             let why = why.map_or_else(|| ", because of noise".into(), |why| format!(": {why}"));
-            format!("not certain{why}. It is {interval}; a quieter machine or more blocks would decide.")
+            format!("inconclusive{why}. It is {interval}; a quieter machine or more blocks would decide.")
         }
         None => {
             let change = match phrase.change.as_str() {
@@ -141,7 +144,7 @@ fn how_sure(choice: &Choice) -> String {
                 change => with_other(change, &format!("`{other}`")),
             };
             format!(
-                "not certain: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}. It is {change}; hint: `--blocks {MIN_VERDICT_BLOCKS}`"
+                "no verdict: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}. It is {change}; hint: `--blocks {MIN_VERDICT_BLOCKS}`"
             )
         }
     }
@@ -176,7 +179,7 @@ fn cost(choice: &Choice) -> String {
 }
 
 /// The reason why no engine is recommended, with the remedy.
-fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report) -> Vec<String> {
+fn no_engine(recommendation: &Recommendation, model: &ModelRecommendation, report: &Report) -> Vec<String> {
     let why = if recommendation.first_token.is_none() && recommendation.decode.is_none() {
         "the record measures neither the time to first token nor the decode rate; hint: `-s ttft,decode`"
     } else if model.not_recommended.is_empty() {
@@ -201,6 +204,26 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
         "no measured engine gave a complete and verified result"
     };
     vec![format!("use: no engine can be recommended, because {why}")]
+}
+
+/// Before the name of an engine in the command that sets it up.
+const SET_UP: &str = "orchestrate setup ";
+
+/// The engines and presets without a result. One command sets up all engines that need it.
+fn not_tried_lines(not_tried: &[EngineWithReason]) -> Vec<String> {
+    let name_to_set_up = |it: &EngineWithReason| {
+        let name = it.hint.as_ref()?.strip_prefix(SET_UP)?;
+        (!name.contains(' ')).then(|| name.to_string())
+    };
+    let (to_set_up, others): (Vec<EngineWithReason>, Vec<EngineWithReason>) =
+        not_tried.iter().cloned().partition(|it| name_to_set_up(it).is_some());
+    let names: BTreeSet<String> = to_set_up.iter().filter_map(name_to_set_up).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let set_up = (!names.is_empty()).then(|| {
+        format!("not tried: {} {verb} not set up; hint: `{SET_UP}{}`", quoted(&names), names.join(" "))
+    });
+    set_up.into_iter().chain(listed("not tried", &others)).collect()
 }
 
 /// One line for each of the first reasons, with the engines that share it, and the number of the other engines.

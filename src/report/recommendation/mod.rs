@@ -2,7 +2,7 @@
 //! without quantization and the best at a lower precision, each with its evidence, and a list of what was not tried.
 //!
 //! Only an engine with verified output is recommended, and none with a contradicted claim. If the difference between an engine
-//! and the fastest one is not certain, and their ratio is at most `MAX_TIE_RATIO`, they tie. The status of the output decides a
+//! and the fastest one is inconclusive, and their ratio is at most `MAX_TIE_RATIO`, they tie. The status of the output decides a
 //! tie, then the higher precision, then the smaller memory.
 
 mod choice;

@@ -15,7 +15,7 @@ pub struct Recommendation {
     pub first_token: Option<String>,
     /// The workload of the decode rate.
     pub decode: Option<String>,
-    pub models: Vec<ForModel>,
+    pub models: Vec<ModelRecommendation>,
     /// Engines, presets and a GPU without a result, with the reason and the remedy.
     pub not_tried: Vec<EngineWithReason>,
     /// The presets of the measured engines that the record does not measure.
@@ -24,8 +24,9 @@ pub struct Recommendation {
     pub sentences: Vec<String>,
 }
 
+/// The recommended engines for one model.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct ForModel {
+pub struct ModelRecommendation {
     pub model: String,
     /// The engine with the lowest latency, or the preferred one of those that tie with it. Absent if no engine can be
     /// recommended.
@@ -62,15 +63,16 @@ pub struct Choice {
     pub decode_rate: Option<f64>,
     pub peak_bytes: Option<f64>,
     /// The engine with which the chosen engine was compared, and the result.
-    pub against: Option<Against>,
+    pub against: Option<SpeedUp>,
     /// The other engines that tie with the fastest one. If there are some, speed did not decide.
     pub ties: Vec<String>,
 }
 
+/// The speed-up of a recommended engine over another one.
 #[derive(Debug, Clone, Serialize)]
-pub struct Against {
+pub struct SpeedUp {
     pub engine: String,
-    /// The speed-up of the recommended engine over this one.
+    /// Above 1 if the recommended engine is faster than this one.
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
