@@ -78,7 +78,7 @@ pub struct RunArgs {
     /// Nonce of an earlier run, to repeat its prompts; default: a random number for each run
     #[arg(long, value_name = "N", value_parser = whole_number(0, protocol::MAX_INTEGER))]
     pub nonce: Option<u64>,
-    /// Sampling temperature; default: 0, which is greedy decoding
+    /// Sampling temperature, from 0 to 100; default: 0, which is greedy decoding
     #[arg(long, value_name = "T", value_parser = parse_temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
     /// Use one process for all requests of a launch (`warm`), or one for each request (`one-shot`)
@@ -368,10 +368,13 @@ fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
     Ok((key.to_string(), value))
 }
 
+/// Above this temperature, the choice of a token is almost uniform, and the logits of an engine in 16 bits have no effect.
+const MAX_TEMPERATURE: f64 = 100.0;
+
 fn parse_temperature(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err("expected 0 or more".into()),
+        Ok(value) if (0.0..=MAX_TEMPERATURE).contains(&value) => Ok(value),
+        _ => Err(format!("expected a number from 0 to {MAX_TEMPERATURE}")),
     }
 }
 
@@ -421,6 +424,14 @@ mod tests {
         assert_eq!(engine_names("a:x,b,./c"), ["a:x", "b", "./c"]);
         assert_eq!(engine_names("a,"), ["a"]);
         assert_eq!([engine_names(""), engine_names(",")], [[""], [","]]);
+    }
+
+    #[test]
+    fn a_temperature_is_a_number_from_0_to_100() {
+        assert_eq!(["0", "-0", "0.7", "100"].map(parse_temperature), [0.0, 0.0, 0.7, 100.0].map(Ok));
+        for text in ["-1", "100.1", "9e99", "inf", "-inf", "nan", "", "x"] {
+            assert_eq!(parse_temperature(text).unwrap_err(), "expected a number from 0 to 100", "{text}");
+        }
     }
 
     #[test]

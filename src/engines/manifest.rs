@@ -126,7 +126,7 @@ pub const QUANTIZE_OPTION: &str = "quantize";
 pub struct Preset {
     pub about: String,
     pub options: Map<String, Value>,
-    /// The dtype to load, unless the user names one.
+    /// The dtype to load. Another `--dtype` is refused, except with the default preset.
     pub dtype: Option<String>,
     /// The only families of devices on which the preset runs. Empty: those of `[load]`.
     pub devices: Vec<String>,

@@ -27,7 +27,7 @@ pub struct Candidate {
     pub engine: String,
     pub preset: Option<String>,
     pub options: Map<String, Value>,
-    /// The dtype to load, unless the command line names one.
+    /// The dtype to load. The command line may replace that of the default preset.
     pub dtype: Option<String>,
     /// The preset that the preset of this candidate is compared with.
     pub against: Option<PresetComparison>,
@@ -68,16 +68,39 @@ impl Candidate {
     /// The reason why the engine does not support the command line, or else the first of these values that it refuses.
     pub fn unsupported<'a>(&self, values: impl IntoIterator<Item = LoadValue<'a>>) -> Option<Unavailable> {
         let refused = || {
-            let value = values.into_iter().find(|value| !self.load.accepts(*value))?;
-            let accepted = match value {
-                LoadValue::OptionValue(name, _) => self.load.option(name).map(ToString::to_string),
-                _ => self.load.listed(value).filter(|names| !names.is_empty()).map(|names| quoted(&names)),
-            };
-            let verb = if matches!(value, LoadValue::OptionValue(..)) { "accepts" } else { "has" };
-            let accepted = accepted.unwrap_or_else(|| "none".into());
-            Some(Unavailable { reason: format!("no {value}; it {verb} {accepted}"), hint: None })
+            let reason = values.into_iter().find_map(|value| self.refusal(value))?;
+            Some(Unavailable { reason, hint: None })
         };
         self.unsupported.clone().or_else(refused)
+    }
+
+    fn refusal(&self, value: LoadValue) -> Option<String> {
+        if self.load.accepts(value) {
+            return self.value_of_preset(value).map(|own| format!("its preset has the {own}"));
+        }
+        let accepted = match value {
+            LoadValue::OptionValue(name, _) => self.load.option(name).map(ToString::to_string),
+            _ => self.load.listed(value).filter(|names| !names.is_empty()).map(|names| quoted(&names)),
+        };
+        let verb = if matches!(value, LoadValue::OptionValue(..)) { "accepts" } else { "has" };
+        let accepted = accepted.unwrap_or_else(|| "none".into());
+        Some(format!("no {value}; it {verb} {accepted}"))
+    }
+
+    /// The value of the candidate's preset, if the preset sets another one. A row with the name of the preset and another value
+    /// would mislead. The default preset is not in the name of a row, so any value may replace its values.
+    pub fn value_of_preset<'a>(&'a self, value: LoadValue<'a>) -> Option<LoadValue<'a>> {
+        self.preset.as_ref()?;
+        match value {
+            LoadValue::Dtype(wanted) => {
+                self.dtype.as_deref().filter(|own| *own != wanted).map(LoadValue::Dtype)
+            }
+            LoadValue::OptionValue(name, wanted) => {
+                let own = self.options.get(name).filter(|own| text_of(own) != text_of(wanted))?;
+                Some(LoadValue::OptionValue(name, own))
+            }
+            LoadValue::Device(_) | LoadValue::Option(_) => None,
+        }
     }
 
     /// The same candidate with the starts of `other`, which was made after set-up.
@@ -88,6 +111,11 @@ impl Candidate {
     pub fn replace_start(&mut self, device: &Device, start: Start) {
         *self.devices.get_mut(&device.family()).unwrap_or(&mut self.default_start) = start;
     }
+}
+
+/// The value of a load option as text: `true` and `"true"` are equal.
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), String::from)
 }
 
 /// Whether an engine can be launched, or what is missing.

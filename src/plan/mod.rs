@@ -320,6 +320,21 @@ impl Workload {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
 
+    /// The feature that an engine must report in `hello`, or else it does not get the requests. `None` if the requests are sent to
+    /// any engine. A one-shot process gets no `hello`.
+    pub fn needs_in_hello(&self) -> Option<&'static str> {
+        match &self.shape {
+            _ if self.kind == Kind::Query => Some("facts"),
+            _ if self.kind == Kind::Score => Some("score"),
+            _ if self.sampling.is_some() => Some("sampling"),
+            shape if shape.text.needs_ids() => Some("prompt_ids"),
+            shape if shape.batch > 1 => Some("a batch"),
+            shape if !shape.use_cache => Some("use_cache: false"),
+            shape if !shape.speculation.is_off() => Some("speculation"),
+            _ => None,
+        }
+    }
+
     #[cfg(test)]
     pub fn specimen(prompt: Prompt) -> Self {
         Self {

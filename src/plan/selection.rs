@@ -16,7 +16,7 @@ use crate::plan::axes::Axes;
 use crate::plan::prompts::Prompts;
 use crate::plan::scenario::{self, Kind, SCENARIOS, SUITES, Scenario};
 use crate::plan::{
-    MetricId, Model, Selection, Verification, context, dtype, engine_name, models, rows, values,
+    MetricId, Mode, Model, Selection, Verification, context, dtype, engine_name, models, rows, values,
 };
 use crate::shell::{Unavailable, Usage, did_you_mean, this_command_with, unknown_name};
 
@@ -128,6 +128,7 @@ pub fn resolve<'a>(
         selection.reference = reference(registry, &selection, name)?;
     }
     context::check(&selection, &names.scenarios, models::context_limit)?;
+    check_one_shot(&selection)?;
     check_scored_text(&selection)?;
     Ok(Resolved { registry, verifier, engines, selection })
 }
@@ -431,6 +432,23 @@ fn check_unused(selection: &Selection) -> Result<()> {
         return Err(Usage(format!("{message}\nhint: -s edge --prompts empty")).into());
     }
     Ok(())
+}
+
+/// Refuses one-shot mode if it would measure no workload, because all of them need features that only `hello` reports.
+fn check_one_shot(selection: &Selection) -> Result<()> {
+    let context = selection.models.first().and_then(|model| model.context_tokens);
+    let scenarios = selection.scenarios.iter().filter(|_| selection.mode == Mode::OneShot);
+    let workloads = scenarios.flat_map(|it| rows::workloads(selection, it, context));
+    // A text is scored in launches of its own, which get `hello`.
+    let needs = workloads.map(|it| it.needs_in_hello().filter(|_| it.kind != Kind::Score));
+    let needs: Option<Vec<&str>> = needs.collect();
+    let Some(feature) = needs.and_then(|needs| needs.first().copied()) else { return Ok(()) };
+    let option = if feature == "sampling" { "`--temperature` or " } else { "" };
+    Err(Usage(format!(
+        "--mode one-shot sends no `hello`, so no engine can say that it supports `{feature}`\n\
+         hint: leave out {option}`--mode one-shot`"
+    ))
+    .into())
 }
 
 /// Refuses two texts with one name, because values are found by labels. Refuses a length or a depth that no prompt of

@@ -1,9 +1,9 @@
 //! Refuses values of the command line that no selected engine accepts. If some of the engines accept a value, the others
-//! become rows with the reason.
+//! become rows with the reason. A value is refused in the same way if the presets of all rows set another one.
 
 use anyhow::{Result, bail};
 
-use super::Selection;
+use super::{Selection, engine_name};
 use crate::engines::load_values::LoadValue;
 use crate::machine::Device;
 use crate::plan::dtype;
@@ -31,6 +31,18 @@ pub fn check(selection: &Selection) -> Result<()> {
                 _ => "none of the selected engines has the".into(),
             };
             bail!(Usage(format!("{subject} {value}\nhint: {}", hint(selection, value))));
+        }
+        if candidates.iter().all(|it| !it.load.accepts(value) || it.value_of_preset(value).is_some())
+            && let Some((first, own)) =
+                candidates.iter().find_map(|it| Some((it, it.value_of_preset(value)?)))
+        {
+            let row = engine_name(&first.engine, first.preset.as_deref());
+            let message =
+                format!("the preset of `{row}` has the {own}, and the command line names the {value}");
+            let option = if matches!(value, LoadValue::Dtype(_)) { "--dtype" } else { "--set" };
+            let hint =
+                format!("leave out `{option}`, or name the engine without a preset: `-e {}`", first.engine);
+            bail!(Usage(format!("{message}\nhint: {hint}")));
         }
     }
     Ok(())

@@ -157,17 +157,7 @@ impl Cases<'_, '_> {
 /// Checks that the engine supports the requests of a workload.
 pub(super) fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     let Some(hello) = launched.hello() else {
-        // An engine without `hello` can be measured, but it cannot report that it follows these settings.
-        let needs = match workload.shape {
-            _ if workload.kind == Kind::Query => "facts",
-            _ if workload.kind == Kind::Score => "score",
-            _ if workload.sampling.is_some() => "sampling",
-            shape if shape.text.needs_ids() => "prompt_ids",
-            shape if shape.batch > 1 => "a batch",
-            shape if !shape.use_cache => "use_cache: false",
-            shape if !shape.speculation.is_off() => "speculation",
-            _ => return Ok(()),
-        };
+        let Some(needs) = workload.needs_in_hello() else { return Ok(()) };
         let refused = format!(
             "the scenario needs `{needs}`, which is unknown without `hello` (one-shot mode sends none)"
         );

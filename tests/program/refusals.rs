@@ -3,7 +3,7 @@
 //! engines accept a value, the others are rows with the reason.
 
 use crate::support::record::{Record, files};
-use crate::support::{Outcome, Scratch, build_command, finish, root};
+use crate::support::{Outcome, Scratch, build_command, finish, root, without_line_breaks};
 
 /// A tree of two engines, `narrow` and `wide`, whose `load` accepts different values. Both have a program that can be built.
 fn tree() -> Scratch {
@@ -18,7 +18,7 @@ fn tree() -> Scratch {
     };
     let narrow = "[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n\
                   [quantize]\nint8 = { preset = \"late\" }\n";
-    let wide = "[quantize]\nbfloat16 = { dtype = \"bf16\" }\n";
+    let wide = "[presets.small]\nabout = \"16 bits\"\ndtype = \"bf16\"\n[quantize]\nbfloat16 = { dtype = \"bf16\" }\n";
     scratch.write_tree(&[
         (
             "narrow",
@@ -101,6 +101,53 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
         ),
     ] {
         assert_refused(&scratch, &[engines, &value].concat(), &format!("error: {expected}\n"));
+    }
+}
+
+#[test]
+fn a_preset_and_an_option_that_contradict_each_other_are_refused() {
+    let scratch = tree();
+    for (engine, value, expected) in [
+        (
+            "wide:small",
+            ["--dtype", "f32"],
+            "the preset of `wide:small` has the dtype `bf16`, and the command line names the dtype `f32`\n\
+             hint: leave out `--dtype`, or name the engine without a preset: `-e wide`",
+        ),
+        (
+            "narrow:late",
+            ["--set", "per_token_ns=1"],
+            "the preset of `narrow:late` has the value `9000` of the load option `per_token_ns`, and the command line names the \
+             value `1` of the load option `per_token_ns`\n\
+             hint: leave out `--set`, or name the engine without a preset: `-e narrow`",
+        ),
+    ] {
+        assert_refused(&scratch, &[&["-e", engine], &value[..]].concat(), &format!("error: {expected}\n"));
+    }
+    // The same value is no contradiction, and another row can have the other value.
+    for same in [["-e", "wide:small", "--dtype", "bf16"], ["-e", "narrow:late", "--set", "per_token_ns=9000"]]
+    {
+        run(&scratch, &[&same[..], &["--dry-run"]].concat()).exits_with(0);
+    }
+    let both =
+        run(&scratch, &["-e", "wide", "-e", "wide:small", "--dtype", "f32", "--dry-run"]).exits_with(0);
+    let row = "wide:small on embedded in f32 (unsupported: its preset has the dtype `bf16`)";
+    assert!(without_line_breaks(&both.stdout).contains(row), "{both:?}");
+}
+
+#[test]
+fn one_shot_mode_with_a_temperature_is_refused_before_a_build() {
+    let expected = "--mode one-shot sends no `hello`, so no engine can say that it supports `sampling`\n\
+                    hint: leave out `--temperature` or `--mode one-shot`";
+    let arguments = ["-e", "narrow", "--mode", "one-shot", "--temperature", "0.7"];
+    assert_refused(&tree(), &arguments, &format!("error: {expected}\n"));
+}
+
+#[test]
+fn a_temperature_outside_its_range_is_refused() {
+    for temperature in ["9e99", "nan", "inf", "-0.1"] {
+        let outcome = run(&tree(), &["-e", "narrow", "--temperature", temperature]).exits_with(2);
+        outcome.assert_stderr(&["expected a number from 0 to 100"]);
     }
 }
 
