@@ -181,13 +181,13 @@ pub struct ExtentArgs {
     /// Number of blocks, each with one launch of every engine; default: 5 to 20, until `--target` or `--budget` is reached
     #[arg(long, value_name = "N", value_parser = whole_number(1, 10_000_u32))]
     pub blocks: Option<u32>,
-    /// Run one block: values without verdicts
+    /// Run one block, without a time limit: values without verdicts
     #[arg(long, conflicts_with_all = ["blocks", "target"])]
     pub quick: bool,
     /// End the run when every interval is within this percentage of its ratio
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_target, conflicts_with = "blocks")]
     pub target: Share,
-    /// Time budget of the run, as in `90s` or `5m`; default: 3m, and at least one block; with `--blocks`: no limit
+    /// Time budget of the run, as in `90s` or `5m`; default: 3m, and at least one block; with `--blocks` or `--quick`: no limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub budget: Option<Duration>,
     /// Longest time of one request; a slower case is reported as `too slow`

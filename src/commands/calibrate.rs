@@ -43,7 +43,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
         if engines_are_named { Ok(plan_of(selection)) } else { plan_of_ready_engines(selection) }
     };
     if arguments.extent.dry_run {
-        return dry_run::show(&plan(&selection)?, &resolved.results, &[]);
+        return dry_run::show(&plan(&selection)?, &resolved.results, &[], &resolved.prepared_first());
     }
     let ready = resolved.make_ready()?;
     let plan = plan(&ready.selection)?;

@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 
 use super::core_lock::CoreLock;
 use super::download;
+use super::estimate::BeforeRun;
 use super::interrupts::Interrupts;
 use super::noise_floors;
 use super::progress::{Display, Progress, ReportSoFar};
@@ -86,6 +87,19 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
 }
 
 impl<'a> ResolvedRun<'a> {
+    /// The engines that a run builds or sets up before it measures.
+    pub fn prepared_first(&self) -> Vec<String> {
+        let is_prepared = |found: &FoundEngine| match found {
+            FoundEngine::Engine(engine, _) if !self.arguments.no_setup => {
+                let mut programs = self.resolved.devices().iter().map(|device| engine.program_for(device));
+                programs.any(|program| self.registry.is_prepared_by_run(program))
+            }
+            _ => false,
+        };
+        let candidates = self.resolved.candidates().filter(|(found, _)| is_prepared(found));
+        candidates.map(|(_, candidate)| candidate.engine.clone()).collect()
+    }
+
     /// The selection if nothing is built. The candidate of an engine that is not ready has the reason.
     pub fn without_set_up(&self) -> Result<Selection> {
         self.resolved.without_set_up()
@@ -160,6 +174,11 @@ impl<'a> ReadyRun<'a> {
             Some(nonce) => self.warn(repeated_prompts(nonce)),
             None => plan.nonce = Some(random_nonce()),
         }
+        let BeforeRun { warning: too_short, token_check } = BeforeRun::of(&plan, &self.results);
+        // The report names the budget that the run itself found, so the record does not have this warning.
+        if let Some(message) = too_short {
+            self.progress.event(Event::BudgetTooShort(message));
+        }
         let can_start = plan.configurations.iter().filter(|it| !it.command.is_empty());
         let notices = self.registry.own_python_notices(can_start.map(|it| it.engine.as_str()));
         notices.into_iter().for_each(|notice| self.warn(notice));
@@ -178,7 +197,8 @@ impl<'a> ReadyRun<'a> {
         let mut listener = |event: Event, record: &RunRecord| progress.event_of_run(event, record);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let interrupted = interrupts.count.clone();
-        let settings = Settings { keeper: Some(keeper.handle()), ..settings(arguments) };
+        let keeper_handle = Some(keeper.handle());
+        let settings = Settings { keeper: keeper_handle, token_check, ..settings(arguments) };
         let run = run::run(&mut recorder, &mut listener, settings, interrupted);
         let end = runtime.block_on(run_until_interrupted(run, &interrupts));
         // After this time a thread that still blocks is abandoned; its result is not needed.
@@ -304,7 +324,8 @@ fn settings(arguments: &RunArgs) -> Settings {
         // The deadline of an answer is at least the time limit of a request.
         deadlines.answer = deadlines.answer.max(arguments.extent.max_request_time);
     }
-    Settings { deadlines, debug: arguments.debug, keeper: None, passed: arguments.pass_env.variables() }
+    let passed = arguments.pass_env.variables();
+    Settings { deadlines, debug: arguments.debug, passed, ..Settings::default() }
 }
 
 pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {

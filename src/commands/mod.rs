@@ -22,6 +22,7 @@ mod version;
 mod core_lock;
 mod download;
 mod dry_run;
+mod estimate;
 mod experiment;
 mod interrupts;
 mod noise_floors;

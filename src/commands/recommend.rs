@@ -46,7 +46,7 @@ pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8>
     (run.all, run.presets, run.no_setup) = (false, false, true);
     let resolved = experiment::resolve(&registry, &run)?;
     if run.extent.dry_run {
-        return dry_run::show(&plan(&resolved.without_set_up()?), &resolved.results, &[]);
+        return dry_run::show(&plan(&resolved.without_set_up()?), &resolved.results, &[], &[]);
     }
     let ready = resolved.make_ready()?;
     let plan = plan(&ready.selection);

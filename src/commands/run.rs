@@ -34,7 +34,7 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
         let (mut plan, _) = planned(arguments, &resolved.without_set_up()?, base.as_ref(), &judge)?;
         let left_out = check_targets(&mut plan, arguments)?.into_iter().map(left_out_target);
         let warnings: Vec<String> = changed_inputs(&plan, arguments)?.into_iter().chain(left_out).collect();
-        return dry_run::show(&plan, &resolved.results, &warnings);
+        return dry_run::show(&plan, &resolved.results, &warnings, &resolved.prepared_first());
     }
     if !arguments.file.targets.is_empty() {
         // Before anything is built.
@@ -48,9 +48,6 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
     }
     ready.warnings.extend(warnings);
     for message in changed_inputs(&plan, arguments)? {
-        ready.warn(message);
-    }
-    if let Some(message) = dry_run::too_short_budget(&plan, &ready.results) {
         ready.warn(message);
     }
     if shows_results_so_far(arguments) {

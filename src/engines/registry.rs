@@ -300,6 +300,15 @@ impl Registry {
         }
     }
 
+    /// Whether a run builds this program, or creates its environment, before it measures.
+    pub fn is_prepared_by_run(&self, program: Program) -> bool {
+        match self.state(program) {
+            State::NotBuilt => self.root.is_some() && program.build.is_some(),
+            State::NoEnvironment => program.engine.manifest.setup == SetUp::Auto,
+            State::Ready(_) | State::CannotRun(_) => false,
+        }
+    }
+
     /// The program's path: in cargo's target folder, beside this program, or on PATH.
     pub fn binary(&self, program: Program) -> Option<PathBuf> {
         let name = program.binary;

@@ -245,7 +245,8 @@ pub struct Closed {
     /// The number of measured blocks.
     pub blocks: u32,
     pub by: StoppedBy,
-    /// If the budget ended before the blocks that a verdict needs: a sufficient budget, as `--budget` takes it.
+    /// If the budget ended before the blocks that a verdict needs: a sufficient budget, as `--budget` takes it. Only older records
+    /// have it here; others have it in the last entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_budget: Option<String>,
 }
@@ -258,8 +259,8 @@ pub struct Warning {
     pub message: String,
 }
 
-/// The beginning of the warning about a row that is left out of a block. It is equal for all engines, so that a report can show
-/// the warning once.
+/// The warning about a row that is left out of a block. It is equal for all engines, so that a report can show it once. Its hint is the
+/// budget of the last entry.
 pub const FEWER_BLOCKS: &str =
     "fewer blocks than other engines, because a block takes too long for the time budget";
 
@@ -271,18 +272,24 @@ pub enum End {
 }
 
 /// The last entry of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
     #[serde(flatten)]
     pub end: End,
     /// The time of the whole run after the set-up. Older records lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_ns: Option<u64>,
+    /// The time that the check of the measured tokens took, or would have taken with more time. Absent if it is unknown or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_check_ns: Option<u64>,
+    /// If something had too little time: a budget for all parts of the run, as `--budget` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_budget: Option<String>,
 }
 
 impl From<End> for RunEnd {
     fn from(end: End) -> Self {
-        Self { end, elapsed_ns: None }
+        Self { end, elapsed_ns: None, token_check_ns: None, needs_budget: None }
     }
 }
 
@@ -493,6 +500,9 @@ pub struct NotChecked {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     pub reason: String,
+    /// More time would complete the check. The hint is then the budget of the last entry.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub needs_time: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }

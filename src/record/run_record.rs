@@ -7,12 +7,14 @@ use std::io::BufRead;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::entry::{
-    CheckedOutput, Closed, Continued, DtypeCosts, End, Entry, Header, HeldOutScores, Idle, Launch, Limits,
-    NotChecked, Overhead, Pass, ReferenceAnswers, ReferenceToken, RunEnd, Sample, WarmUp, Warning,
+    CheckedOutput, Closed, Continued, DtypeCosts, End, Entry, FEWER_BLOCKS, Header, HeldOutScores, Idle,
+    Launch, Limits, NotChecked, Overhead, Pass, ReferenceAnswers, ReferenceToken, RunEnd, Sample, WarmUp,
+    Warning,
 };
 use super::failure::{Failure, FailureKind, Stage};
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{RequestKind, Role};
+use stats::{MIN_VERDICT_BLOCKS, StoppedBy};
 
 /// The version of the record format. It rises when a field changes its name or meaning, or a kind of entry is added, but not
 /// for a new field.
@@ -47,6 +49,10 @@ pub struct RunRecord {
     pub end: Option<End>,
     /// The time of the whole run after the set-up, where the record has it.
     pub elapsed_ns: Option<u64>,
+    /// The time for the check of the measured tokens, where the record has it.
+    pub token_check_ns: Option<u64>,
+    /// The budget that the run proposes, if something had too little time.
+    pub needs_budget: Option<String>,
 }
 
 impl RunRecord {
@@ -168,8 +174,32 @@ impl RunRecord {
             Entry::Pass(pass) => self.passes.push(pass),
             Entry::Idle(idle) => self.idle.push(idle),
             Entry::Overhead(overhead) => self.overhead = Some(overhead),
-            Entry::End(RunEnd { end, elapsed_ns }) => (self.end, self.elapsed_ns) = (Some(end), elapsed_ns),
+            Entry::End(RunEnd { end, elapsed_ns, token_check_ns, needs_budget }) => {
+                (self.end, self.elapsed_ns, self.token_check_ns) = (Some(end), elapsed_ns, token_check_ns);
+                if let Some(budget) = needs_budget {
+                    self.propose(&budget);
+                    self.needs_budget = Some(budget);
+                }
+            }
         }
+    }
+
+    /// Gives each entry about a lack of time the same hint. A sufficient budget is known only at the end of the run.
+    fn propose(&mut self, budget: &str) {
+        let option = format!("--budget {budget}");
+        for failure in self.failures.iter_mut().filter(|it| it.kind == FailureKind::NoTime) {
+            let others = failure.hint.take().map_or_else(String::new, |others| format!("\n{others}"));
+            failure.hint = Some(format!("{option}{others}"));
+        }
+        for not_checked in self.not_checked.iter_mut().filter(|it| it.needs_time) {
+            not_checked.hint = Some(option.clone());
+        }
+        for warning in self.warnings.iter_mut().filter(|it| it.message == FEWER_BLOCKS) {
+            warning.message = format!("{FEWER_BLOCKS}; hint: `{option}`");
+        }
+        let is_short =
+            |it: &&mut Closed| it.by == StoppedBy::Time && (it.blocks as usize) < MIN_VERDICT_BLOCKS;
+        self.closed.iter_mut().filter(is_short).for_each(|it| it.needs_budget = Some(budget.into()));
     }
 }
 

@@ -56,6 +56,33 @@ fn entries_read_back_as_they_were_written() {
 }
 
 #[test]
+fn the_budget_of_the_last_entry_is_the_hint_of_each_entry_about_a_lack_of_time() {
+    let no_time = Failure { kind: FailureKind::NoTime, ..Failure::default() };
+    let exited = Failure { kind: FailureKind::Exited, ..Failure::default() };
+    let closed =
+        |blocks, by| Entry::Closed(Closed { workload: "decode".into(), blocks, by, needs_budget: None });
+    let all = [
+        Entry::Header(Box::new(header())),
+        Entry::Failure(no_time),
+        Entry::Failure(exited),
+        Entry::NotChecked(NotChecked { needs_time: true, ..NotChecked::default() }),
+        Entry::NotChecked(NotChecked::default()),
+        closed(3, StoppedBy::Time),
+        closed(5, StoppedBy::Time),
+        Entry::End(RunEnd { needs_budget: Some("2m".into()), ..End::Finished.into() }),
+    ];
+    let record = RunRecord::parse(lines(&all).as_slice()).unwrap();
+    let hint = Some("--budget 2m".to_string());
+    let of_failures: Vec<_> = record.failures.iter().map(|it| it.hint.clone()).collect();
+    assert_eq!(of_failures, [hint.clone(), None]);
+    let of_checks: Vec<_> = record.not_checked.iter().map(|it| it.hint.clone()).collect();
+    assert_eq!(of_checks, [hint, None]);
+    let budgets: Vec<_> = record.closed.iter().map(|it| it.needs_budget.clone()).collect();
+    assert_eq!(budgets, [Some("2m".to_string()), None]);
+    assert_eq!(record.needs_budget.as_deref(), Some("2m"));
+}
+
+#[test]
 fn an_entry_may_have_its_tag_last_and_unknown_fields() {
     let line = br#"{"field_of_a_later_version":[1,{"x":null}],"configuration":null,"message":"noisy","entry":"warning"}"#;
     let expected = Entry::Warning(Warning { configuration: None, message: "noisy".into() });

@@ -3,7 +3,6 @@
 //!
 //! Everything here is pure: no engine, no clock, no file. So any report can be made again years later.
 
-mod budget;
 mod caption;
 mod case_tables;
 pub mod compare;

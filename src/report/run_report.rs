@@ -1,7 +1,6 @@
 //! The report of one run, from its record. Raw samples become results and failures become rows. A row has the facts that
 //! the engine reported, and beside them the options that were requested.
 
-use super::budget;
 use super::document::TableId;
 use super::engines::{mismatches, word};
 use super::notes;
@@ -143,7 +142,11 @@ impl Report {
             gpu.name = gpu.name.as_deref().map(line);
             gpu.mig_profiles = gpu.mig_profiles.iter().map(|profile| line(profile)).collect();
         }
-        let mut report = Self {
+        let workloads = data.workloads();
+        // Older records have the budget only with each workload.
+        let of_workloads = || workloads.iter().find_map(|it| it.needs_budget.clone());
+        let sufficient_budget = record.needs_budget.as_deref().map(line).or_else(of_workloads);
+        Self {
             record: line(&record.header.id),
             started: line(&record.header.started),
             elapsed_ns: record.elapsed_ns,
@@ -158,9 +161,9 @@ impl Report {
             order: plan.order,
             begun_blocks: begun_blocks(record),
             planned_blocks: plan.extent.blocks,
-            workloads: data.workloads(),
+            workloads,
             budget_ns: plan.extent.budget_ns,
-            sufficient_budget: None,
+            sufficient_budget,
             seed: plan.seed,
             nonce: plan.nonce,
             reference: line(plan.reference_label()),
@@ -177,20 +180,7 @@ impl Report {
             warnings: data.warnings(mismatches(record, &data.engines), &contradictions),
             contradictions: contradictions.into_iter().map(clean_contradiction).collect(),
             notes,
-        };
-        report.propose_one_budget();
-        report
-    }
-
-    /// Replaces each budget that the report proposes by the largest one.
-    fn propose_one_budget(&mut self) {
-        let of_rows = self.rows.iter_mut().filter_map(|row| row.failure.as_mut());
-        let of_all = self.failed.iter_mut().map(|failed| &mut failed.failure);
-        let hints = of_rows.chain(of_all).filter_map(|failure| failure.hint.as_mut());
-        let reasons = self.outputs.iter_mut().flat_map(|output| &mut output.agreement.reasons);
-        let texts = hints.chain(reasons).chain(&mut self.warnings).chain(&mut self.notes);
-        let budgets = self.workloads.iter_mut().filter_map(|it| it.needs_budget.as_mut());
-        self.sufficient_budget = budget::propose_one(texts.collect(), budgets.collect());
+        }
     }
 
     /// The engines of all rows and of all configurations that failed.

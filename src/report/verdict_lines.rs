@@ -11,7 +11,8 @@ use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
-use crate::plan::{Order, budget::sufficient_budget};
+use crate::plan::Order;
+use crate::plan::budget::{RunTimes, budget_text};
 use crate::text::{plural, time};
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 
@@ -104,7 +105,8 @@ fn failures<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -
 fn larger_budget(budget_ns: u64, blocks: usize) -> String {
     let of_block = Duration::from_nanos(budget_ns) / blocks.max(1) as u32;
     // The budget of the run had its part for output checks.
-    sufficient_budget(of_block * MIN_VERDICT_BLOCKS as u32, Duration::ZERO, false)
+    let times = RunTimes { blocks: of_block * MIN_VERDICT_BLOCKS as u32, ..RunTimes::default() };
+    budget_text(times.sufficient_budget())
 }
 
 pub fn unbroken(text: &str) -> String {

@@ -9,11 +9,9 @@ use protocol::{Generate, Id, IgnoreEos, Score, Scored};
 use super::journal::Journal;
 use super::launch::Launched;
 use super::launches::Launches;
+use super::needed_time::NeededTime;
 use super::request::Requests;
-use super::schedule::LONGER;
-use super::time_budget::TimeBudget;
 use crate::engines::registry::{Registry, set_up_command};
-use crate::plan::budget::budget_text;
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
@@ -24,8 +22,6 @@ use crate::text::{estimated_time, with_commas};
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 /// The shortest useful time for an answer.
 const MIN_REQUEST_TIME: Duration = Duration::from_secs(1);
-/// The time that a hint gives to a check, as a multiple of the time that the check probably needs.
-const SAFETY_FACTOR: f64 = 1.25;
 /// Increases a time that is estimated from shorter texts, because the time of attention grows with the square of the tokens.
 const ATTENTION_FACTOR: f64 = 1.5;
 
@@ -36,11 +32,29 @@ pub(super) struct OutputChecks<'r, 'a> {
     pub requests: &'r Requests<'a>,
     /// The end of the run's budget, if the user set one.
     pub budget_ends: Option<Instant>,
+    pub needed: NeededTime,
 }
 
 impl OutputChecks<'_, '_> {
     pub fn add_unchecked(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
-        let not_checked = NotChecked { configuration: Some(index), model: None, reason, hint };
+        let not_checked = NotChecked { configuration: Some(index), reason, hint, ..NotChecked::default() };
+        self.journal.take(Entry::NotChecked(not_checked))
+    }
+
+    /// Records that the check of a configuration had too little time. The last entry of the record has the hint. `is_known`: whether
+    /// `needed` has the time that the check needs.
+    pub fn add_short(&mut self, index: usize, reason: String, is_known: bool) -> Result<()> {
+        self.needed.add_short(is_known);
+        let configuration = Some(index);
+        let not_checked = NotChecked { configuration, reason, needs_time: true, ..NotChecked::default() };
+        self.journal.take(Entry::NotChecked(not_checked))
+    }
+
+    /// Records that the check of a model's measured tokens had too little time.
+    pub fn add_short_of_model(&mut self, model: &Model, reason: String, is_known: bool) -> Result<()> {
+        self.needed.add_short(is_known);
+        let model = Some(model.path.clone());
+        let not_checked = NotChecked { model, reason, needs_time: true, ..NotChecked::default() };
         self.journal.take(Entry::NotChecked(not_checked))
     }
 
@@ -62,20 +76,9 @@ impl OutputChecks<'_, '_> {
         self.add_unchecked_model(model, reason.into(), Some(hint))
     }
 
-    /// The hint for a check that had too little time, if the needed time is unknown.
-    pub fn longer_budget_hint(&self) -> Option<String> {
-        Some(self.budget_hint(f64::from(LONGER)))
-    }
-
-    /// The hint for a check that would need `factor` times the time that it had.
-    pub fn budget_hint(&self, factor: f64) -> String {
-        let configurations = self.plan.measured().len();
-        let sufficient = TimeBudget::of(self.plan).sufficient_for_checks(configurations, factor);
-        format!("--budget {}", budget_text(sufficient))
-    }
-
     pub fn add_unchecked_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
-        let not_checked = NotChecked { configuration: None, model: Some(model.path.clone()), reason, hint };
+        let model = Some(model.path.clone());
+        let not_checked = NotChecked { model, reason, hint, ..NotChecked::default() };
         self.journal.take(Entry::NotChecked(not_checked))
     }
 }
@@ -145,6 +148,14 @@ impl Launched {
     }
 }
 
+/// The reason why a held-out text is not scored.
+pub(super) enum ReasonToSkip {
+    /// It exceeds the engine's context.
+    Context(String),
+    /// There is too little time. The text would take the second value, if that is known.
+    Time(String, Option<Duration>),
+}
+
 /// The number of tokens scored so far, and the time that a token takes.
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
@@ -163,35 +174,31 @@ impl Scoring {
         self.texts += 1;
     }
 
-    /// The reason why a held-out text of this length is not scored; `None` if it is scored. If too little time is the reason, the
-    /// second value is the factor by which the time of the check must grow.
+    /// The reason why a held-out text of this length is not scored; `None` if it is scored.
     pub fn reason_to_skip(
         &self,
         tokens: usize,
         launched: &Launched,
         check_time: CheckTime,
-    ) -> Option<(String, Option<f64>)> {
+    ) -> Option<ReasonToSkip> {
         let context = launched.facts().and_then(|facts| facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();
             let reason =
                 format!("a held-out text of {tokens} tokens exceeds its context of {context}{so_far}");
-            return Some((reason, None));
+            return Some(ReasonToSkip::Context(reason));
         }
-        let total = check_time.total;
         if self.tokens == 0 {
             let reason = format!(
                 "no log-probabilities were requested: the {} of the check were over",
-                estimated_time(total)
+                estimated_time(check_time.total)
             );
-            return check_time.is_over().then_some((reason, Some(f64::from(LONGER))));
+            return check_time.is_over().then_some(ReasonToSkip::Time(reason, None));
         }
         let estimate = self.estimate(tokens);
         let left = check_time.left();
         let is_too_long = check_time.is_over() || estimate > left;
         is_too_long.then(|| {
-            let needed = check_time.began.elapsed().as_secs_f64() + estimate.as_secs_f64();
-            let factor = (SAFETY_FACTOR * needed / total.as_secs_f64().max(1.0)).max(SAFETY_FACTOR);
             let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
                 "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take {}, \
@@ -199,7 +206,7 @@ impl Scoring {
                 estimated_time(estimate),
                 estimated_time(left)
             );
-            (reason, Some(factor))
+            ReasonToSkip::Time(reason, Some(estimate))
         })
     }
 

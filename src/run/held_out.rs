@@ -1,32 +1,65 @@
 //! The output check before the blocks. Each engine gives the log-probabilities of held-out text and continues a prompt. The
 //! answers are recorded unchanged, and the analysis of the record evaluates them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use protocol::Output;
 
-use super::checks::{CheckTime, OutputChecks, Scoring, is_invalid_answer};
+use super::checks::{CheckTime, OutputChecks, ReasonToSkip, Scoring, is_invalid_answer};
 use super::journal::Event;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
 use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
+use super::time_budget::TimeBudget;
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, HeldOutScores};
 use crate::run::blocking::off_thread;
 use crate::run::process::{Cause, EngineFailure, LaunchError, Stage, describe_exit};
 use crate::run::reference_answers;
 
+/// The weight of a configuration in the time of all checks. The verifier has twice the time of another engine, because without its
+/// answers nothing can be compared.
+pub fn check_weight(is_verifier: bool) -> u32 {
+    if is_verifier { 2 } else { 1 }
+}
+
+/// The share of a configuration in the time of all checks.
+#[derive(Clone, Copy)]
+struct Share<'t> {
+    time_budget: &'t TimeBudget,
+    weight: u32,
+    /// The weights of this configuration and of later ones.
+    weights_left: u32,
+}
+
 impl OutputChecks<'_, '_> {
     pub async fn check_held_out(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
         if self.plan.verification == Verification::Off {
             return Ok(());
         }
-        for model in self.models_to_check(schedule) {
-            self.check_held_out_of(schedule, &model).await?;
+        let models = self.models_to_check(schedule);
+        let mut weights_left: u32 = models.iter().map(|model| self.weight_of_model(schedule, model)).sum();
+        for model in models {
+            let weight = self.weight_of_model(schedule, &model);
+            self.check_held_out_of(schedule, &model, weights_left).await?;
+            weights_left = weights_left.saturating_sub(weight);
         }
         Ok(())
+    }
+
+    /// The weights of all configurations on a model, with that of its verifier.
+    fn weight_of_model(&self, schedule: &Schedule, model: &Model) -> u32 {
+        let verifier = self.plan.verifier_of(model);
+        let checked = self.checked_on(schedule, model).into_iter().filter(|&index| Some(index) != verifier);
+        checked.count() as u32 * check_weight(false) + verifier.map_or(0, |_| check_weight(true))
+    }
+
+    fn checked_on(&self, schedule: &Schedule, model: &Model) -> Vec<usize> {
+        let all = self.plan.configurations.iter().enumerate();
+        let on_model = all.filter(|(_, it)| it.model.path == model.path).map(|(index, _)| index);
+        on_model.filter(|&index| self.is_checked(schedule, index)).collect()
     }
 
     /// The models to check, each once.
@@ -52,14 +85,16 @@ impl OutputChecks<'_, '_> {
             && !has_failed()
     }
 
-    async fn check_held_out_of(&mut self, schedule: &mut Schedule<'_>, model: &Model) -> Result<()> {
+    async fn check_held_out_of(
+        &mut self,
+        schedule: &mut Schedule<'_>,
+        model: &Model,
+        mut weights_left: u32,
+    ) -> Result<()> {
         let Some(prompts) = self.requests.prompts(&model.path) else { return Ok(()) };
         let held_out = prompts.held_out(&model.path);
         self.journal.take(Entry::HeldOut(held_out.clone()))?;
-        let uses_model = |&index: &usize| self.plan.configurations[index].model.path == model.path;
-        let configurations = 0..self.plan.configurations.len();
-        let mut selected: Vec<usize> =
-            configurations.filter(uses_model).filter(|&index| self.is_checked(schedule, index)).collect();
+        let mut selected = self.checked_on(schedule, model);
         let stored = match self.plan.verification {
             Verification::Usual => {
                 let (model, held_out) = (model.clone(), held_out.clone());
@@ -77,7 +112,6 @@ impl OutputChecks<'_, '_> {
                 self.add_missing_verifier(model, reason)?;
             }
         }
-        let check_time = schedule.time_budget.output_check_limit(selected.len());
         let of = selected.len();
         for (position, index) in selected.into_iter().enumerate() {
             if let Some(reason) = memory_shortage(&self.plan.configurations[index]) {
@@ -86,15 +120,15 @@ impl OutputChecks<'_, '_> {
             }
             if schedule.time_budget.is_check_time_over() {
                 let reason = "the budget leaves no time for an output check".into();
-                self.add_unchecked(index, reason, self.longer_budget_hint())?;
+                self.add_short(index, reason, false)?;
                 continue;
             }
-            // The verifier has twice the time, because without its answers nothing can be compared.
-            let check_time =
-                if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
+            let weight = check_weight(self.plan.verifier_of(model) == Some(index));
+            let share = Share { time_budget: &schedule.time_budget, weight, weights_left };
+            weights_left = weights_left.saturating_sub(weight);
             let label = self.plan.configurations[index].label.clone();
             self.journal.send(Event::CheckingOutput { label, number: position + 1, of });
-            let outcome = self.check_configuration(index, &held_out, check_time).await;
+            let outcome = self.check_configuration(index, &held_out, share).await;
             if let Err(failure) = LaunchError::separate(outcome)? {
                 self.record_failed_check(schedule, index, failure)?;
             }
@@ -106,42 +140,48 @@ impl OutputChecks<'_, '_> {
         &mut self,
         index: usize,
         held_out: &HeldOut,
-        check_time: Duration,
+        share: Share<'_>,
     ) -> Result<(), LaunchError> {
-        let left = CheckTime::start(check_time, self.budget_ends).left_of_budget();
+        let began = Instant::now();
+        let left = self.budget_ends.map(|ends| ends.saturating_duration_since(began));
         let Some(mut launched) = self.launches.launch_for_check(self.journal, index, left).await? else {
             let reason = "the budget ended while the engine was loaded for an output check".into();
-            return Ok(self.add_unchecked(index, reason, self.longer_budget_hint())?);
+            return Ok(self.add_short(index, reason, false)?);
         };
         if launched.hello().is_none() {
             launched.conversation.process.end(Duration::ZERO).await;
             return Ok(self.add_unchecked(index, "supports only `generate`, not `score`".into(), None)?);
         }
-        let check_time = CheckTime::start(check_time, self.budget_ends);
+        let limit = share.time_budget.output_check_limit(share.weight, share.weights_left);
+        let check_time = CheckTime::start(limit, self.budget_ends);
         let answered = self.request_answers(&mut launched, held_out, check_time).await;
+        let more = *answered.as_ref().unwrap_or(&Duration::ZERO);
+        self.needed.add_first_check(share.weight, began.elapsed(), more);
         let shutdown_limit = launched.conversation.deadlines.shutdown;
         // If the budget is too short for a shutdown, the engine is ended at once.
         let is_idle = answered.is_ok() && !launched.is_unanswered;
         let can_shut_down = is_idle && check_time.exit_limit(shutdown_limit) == shutdown_limit;
         let ended = end(self.journal, launched, can_shut_down).await;
-        answered.and(ended.map_err(LaunchError::from))
+        answered.map(drop).and(ended.map_err(LaunchError::from))
     }
 
     /// Scores the held-out texts from short to long, because the times of shorter texts predict the time of a longer one. Then
-    /// continues the prompt.
+    /// continues the prompt. Returns the time that the check would have needed in addition, as far as it is known.
     async fn request_answers(
         &mut self,
         launched: &mut Launched,
         held_out: &HeldOut,
         check_time: CheckTime,
-    ) -> Result<(), LaunchError> {
+    ) -> Result<Duration, LaunchError> {
+        let mut more = Duration::ZERO;
         match launched.hello().is_some_and(|hello| hello.capabilities.score) {
-            true => self.score_texts(launched, held_out, check_time).await?,
+            true => more = self.score_texts(launched, held_out, check_time).await?,
             false => {
                 self.add_unchecked(launched.launch.configuration, "does not support `score`".into(), None)?
             }
         }
-        self.continue_prompt_of(launched, held_out, check_time).await
+        self.continue_prompt_of(launched, held_out, check_time).await?;
+        Ok(more)
     }
 
     async fn score_texts(
@@ -149,13 +189,20 @@ impl OutputChecks<'_, '_> {
         launched: &mut Launched,
         held_out: &HeldOut,
         check_time: CheckTime,
-    ) -> Result<(), LaunchError> {
+    ) -> Result<Duration, LaunchError> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
-            if let Some((reason, factor)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
-                let hint = factor.map(|factor| self.budget_hint(factor));
-                return Ok(self.add_unchecked(configuration, reason, hint)?);
+            match scoring.reason_to_skip(ids.len(), launched, check_time) {
+                None => {}
+                Some(ReasonToSkip::Context(reason)) => {
+                    self.add_unchecked(configuration, reason, None)?;
+                    return Ok(Duration::ZERO);
+                }
+                Some(ReasonToSkip::Time(reason, needed)) => {
+                    self.add_short(configuration, reason, needed.is_some())?;
+                    return Ok(needed.unwrap_or_default());
+                }
             }
             match launched.score(ids, check_time.request_limit()).await {
                 Ok((logprobs, took)) => {
@@ -174,11 +221,12 @@ impl OutputChecks<'_, '_> {
                 }
                 Err(cause) => {
                     let (request, so_far) = (format!("`score` of {} tokens", ids.len()), scoring.so_far());
-                    return self.record_no_answer(launched, check_time, &request, cause, &so_far).await;
+                    self.record_no_answer(launched, check_time, &request, cause, &so_far).await?;
+                    return Ok(Duration::ZERO);
                 }
             }
         }
-        Ok(())
+        Ok(Duration::ZERO)
     }
 
     async fn continue_prompt_of(
@@ -194,7 +242,7 @@ impl OutputChecks<'_, '_> {
         }
         if check_time.is_over() {
             let reason = "no time was left to continue a prompt".into();
-            return Ok(self.add_unchecked(configuration, reason, self.longer_budget_hint())?);
+            return Ok(self.add_short(configuration, reason, false)?);
         }
         if launched.hello().is_some_and(|hello| hello.output == Output::Text) {
             // The verifier reads the texts of measured samples after the last block.
@@ -234,7 +282,7 @@ impl OutputChecks<'_, '_> {
         if check_time.explains(&cause, launched.conversation.deadlines.answer) {
             launched.is_unanswered = true;
             let reason = format!("{request} was not answered before the end of the check: {cause}{so_far}");
-            return Ok(self.add_unchecked(configuration, reason, self.longer_budget_hint())?);
+            return Ok(self.add_short(configuration, reason, false)?);
         }
         if !cause.engine_survives() || is_invalid_answer(&cause) {
             return Err(launched.failure(Stage::OutputCheck, cause));

@@ -14,6 +14,8 @@ pub enum Event {
     SetUp(SetUpEvent),
     /// Another run uses the same cores, and this one waits for its end.
     WaitsForRun(String),
+    /// The budget of the run is too short, as earlier runs show.
+    BudgetTooShort(String),
     /// The run begins. If `blocks` is `None`, the intervals and the time budget decide when it ends.
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
     /// A block begins; the first one is 0. `until` blocks are planned so far; together they have about this many `requests`.

@@ -32,6 +32,8 @@ pub struct Settings {
     pub debug: bool,
     /// The user's environment variables that engines get beside the usual ones.
     pub passed: PassedVariables,
+    /// The time of the check of the measured tokens, as earlier runs show it.
+    pub token_check: Option<Duration>,
     /// The keeper, which starts the engines. Without a keeper, this program starts them, and the end of a run does not end its
     /// descendants.
     pub keeper: Option<KeeperHandle>,

@@ -16,15 +16,16 @@ use super::schedule::Schedule;
 use super::unverified::{
     Output, UnverifiedSample, further_samples, greedy_output, positions, unverified_samples,
 };
-use crate::plan::budget::TOKEN_CHECK_DIVISOR;
+use crate::plan::budget::{TOKEN_CHECK_DIVISOR, TokenCheck};
 use crate::plan::prompts;
 use crate::plan::{Extent, Model, Verification};
 use crate::record::{CheckedOutput, DifferingToken, Entry, ReadText, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
 
-/// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
-/// `MAX_TIME`. With the default budget, it is the rest of the budget, within the same bounds. With a budget that the user set, it
-/// is the rest, but at most `MAX_TIME` or a tenth of the budget, whichever is longer.
+/// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` or the expected time
+/// of the check, and at most `MAX_TIME`. With the default budget, it is the rest of the budget, within the same bounds. With a
+/// budget that the user set, it is the rest, but at most `MAX_TIME`, a tenth of the budget or the expected time, whichever is
+/// longest.
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -68,7 +69,7 @@ impl OutputChecks<'_, '_> {
         if let Some(reason) = memory_shortage(&self.plan.configurations[verifier]) {
             return self.add_unchecked_model(model, reason, None);
         }
-        let duration = check_duration(&self.plan.extent, schedule.ran());
+        let duration = check_duration(&self.plan.extent, schedule.ran(), schedule.time_budget.token_check);
         let check_time = CheckTime::start(duration, self.budget_ends);
         let samples = unverified_samples.len();
         let further = further_samples(self.journal.record(), model, Some(verifier), &unverified_samples);
@@ -77,18 +78,22 @@ impl OutputChecks<'_, '_> {
         let further: Vec<UnverifiedSample> = further.into_iter().filter(is_of_checked).collect();
         let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
-            return self.add_unchecked_model(model, no_time, self.longer_budget_hint());
+            return self.add_short_of_model(model, no_time, false);
         }
+        let began = Instant::now();
         let label = self.plan.configurations[verifier].label.clone();
         self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
         let launched = self.launches.launch_for_check(self.journal, verifier, left).await;
         let cause = match LaunchError::separate(launched)? {
-            Ok(None) => return self.add_unchecked_model(model, no_time, self.longer_budget_hint()),
+            Ok(None) => return self.add_short_of_model(model, no_time, false),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
+                let launch = began.elapsed();
                 let answered = self
                     .query_verifier(&mut launched, model, &unverified_samples, &further, check_time)
                     .await?;
+                let others = self.needed.token_check.unwrap_or_default();
+                let answered = answered.map(|took| self.needed.token_check = Some(others + launch + took));
                 // The answers are recorded, so a wrong exit is ignored.
                 let grace = check_time.exit_limit(launched.conversation.deadlines.shutdown);
                 let _ = tokio::time::timeout(grace, launched.conversation.shutdown()).await;
@@ -112,7 +117,8 @@ impl OutputChecks<'_, '_> {
         self.add_unchecked_model(model, reason, cause.hint())
     }
 
-    /// Asks the verifier about each sample and records its answers. The inner `Err` is the reason why the verifier stopped.
+    /// Asks the verifier about each sample and records its answers. Returns the time that this takes without further samples. The
+    /// inner `Err` is the reason why the verifier stopped.
     async fn query_verifier(
         &mut self,
         launched: &mut Launched,
@@ -120,8 +126,10 @@ impl OutputChecks<'_, '_> {
         unverified_samples: &[UnverifiedSample],
         further: &[UnverifiedSample],
         check_time: CheckTime,
-    ) -> Result<Result<(), Cause>> {
-        let begun = Instant::now();
+    ) -> Result<Result<Duration, Cause>> {
+        let (begun, mut took) = (Instant::now(), Duration::ZERO);
+        // A request without an answer says nothing about the time that it needs.
+        let mut is_unanswered = false;
         let mut answers_by_request: HashMap<(String, Vec<u32>), Answers> = HashMap::new();
         let (mut left_out, mut last_refusal) = (0, None);
         for unverified in unverified_samples.iter().chain(further) {
@@ -146,7 +154,7 @@ impl OutputChecks<'_, '_> {
                     match read_text(launched, prompts, &prompt, (&text, tokens), check_time).await {
                         Ok(read) => (read.ids.clone(), Some(read)),
                         Err(Cause::Timeout(_)) if check_time.budget_is_over() => {
-                            left_out += 1;
+                            (is_unanswered, left_out) = (true, left_out + 1);
                             continue;
                         }
                         Err(cause) if cause.engine_survives() && !is_invalid_answer(&cause) => {
@@ -183,7 +191,7 @@ impl OutputChecks<'_, '_> {
                     }
                     // The end of the budget stopped this request. The engine did not fail.
                     Err(Cause::Timeout(_)) if check_time.budget_is_over() => {
-                        left_out += 1;
+                        (is_unanswered, left_out) = (true, left_out + 1);
                         continue;
                     }
                     Err(cause) => return Ok(Err(cause)),
@@ -195,18 +203,25 @@ impl OutputChecks<'_, '_> {
                 break;
             }
             self.record_reference_tokens(launched, unverified, answers, positions, read)?;
+            if !unverified.is_further() {
+                took = begun.elapsed();
+            }
         }
+        let (total, checked) = (unverified_samples.len(), unverified_samples.len().saturating_sub(left_out));
         if left_out > 0 {
-            let seconds = check_time.total.as_secs();
-            let is_refused = last_refusal.is_some();
-            let reason = last_refusal.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
-            let total = unverified_samples.len();
-            let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
-            // If the verifier refused a request, more time does not help.
-            let hint = if is_refused { None } else { self.longer_budget_hint() };
-            self.add_unchecked_model(model, reason, hint)?;
+            let reason = format!("the tokens of {left_out} of {total} samples were not checked: ");
+            match last_refusal {
+                // If the verifier refused a request, more time does not help.
+                Some(refusal) => self.add_unchecked_model(model, reason + &refusal, None)?,
+                None => {
+                    let seconds = check_time.total.as_secs();
+                    let reason = format!("{reason}the check was limited to {seconds} s");
+                    self.add_short_of_model(model, reason, !is_unanswered && checked > 0)?;
+                }
+            }
         }
-        Ok(Ok(()))
+        // The samples take turns, so those that were left out take as long as the others.
+        Ok(Ok(took.mul_f64(total as f64 / checked.max(1) as f64)))
     }
 
     fn record_reference_tokens(
@@ -298,11 +313,13 @@ fn known_answer(
 }
 
 /// The time limit of the check. `ran` is the time since the start of the run. `TimeBudget` reserves time for the check.
-fn check_duration(extent: &Extent, ran: Duration) -> Duration {
-    match extent.budget().map(|budget| budget.saturating_sub(ran)) {
-        Some(left) if extent.has_default_budget => left.clamp(MIN_TIME, MAX_TIME),
-        Some(left) => left.min(MAX_TIME.max(extent.budget().unwrap_or_default() / TOKEN_CHECK_DIVISOR)),
-        None => (ran / RUN_DIVISOR).clamp(MIN_TIME, MAX_TIME),
+fn check_duration(extent: &Extent, ran: Duration, expected: TokenCheck) -> Duration {
+    let least = expected.needed().clamp(MIN_TIME, MAX_TIME);
+    let most = |budget: Duration| MAX_TIME.max(budget / TOKEN_CHECK_DIVISOR).max(expected.needed());
+    match extent.budget() {
+        Some(budget) if extent.has_default_budget => budget.saturating_sub(ran).clamp(least, MAX_TIME),
+        Some(budget) => budget.saturating_sub(ran).min(most(budget)),
+        None => (ran / RUN_DIVISOR).clamp(least, MAX_TIME),
     }
 }
 
@@ -426,7 +443,10 @@ mod tests {
 
     #[test]
     fn the_token_check_has_at_most_the_rest_of_a_budget_that_the_user_set() {
-        let limit_of = |extent: Extent, ran| check_duration(&extent, Duration::from_secs(ran)).as_secs();
+        let expected = |extent: Extent, ran, expected| {
+            check_duration(&extent, Duration::from_secs(ran), expected).as_secs()
+        };
+        let limit_of = |extent, ran| expected(extent, ran, TokenCheck::Off);
         let extent = |budget: Option<u64>| Extent {
             budget_ns: budget.map(|seconds| seconds * 1_000_000_000),
             ..Extent::default()
@@ -442,5 +462,9 @@ mod tests {
         // The check may end after the default budget.
         let by_default = |ran| limit_of(Extent { has_default_budget: true, ..extent(Some(180)) }, ran);
         assert_eq!([by_default(170), by_default(400), by_default(10)], [10, 10, MAX_TIME.as_secs()]);
+        // A slow verifier has the time that it needs.
+        let slow = |extent, seconds| expected(extent, 10, TokenCheck::Takes(Duration::from_secs(seconds)));
+        assert_eq!([slow(extent(None), 40), slow(extent(None), 400)], [50, MAX_TIME.as_secs()]);
+        assert_eq!(slow(extent(Some(1000)), 400), 500);
     }
 }

@@ -17,6 +17,7 @@ mod launches;
 mod limits;
 mod measured_tokens;
 mod memory_groups;
+mod needed_time;
 mod other_processes;
 pub mod overhead;
 mod page_cache;
@@ -29,24 +30,27 @@ mod request;
 mod schedule;
 mod text_scores;
 mod time_budget;
+mod token_check_time;
 mod unverified;
 pub mod verify;
 mod warm_up;
 
 pub use ask::ask_load_values;
 pub use block::{is_paused_between_requests, is_slowed_by_pause};
+pub use held_out::check_weight;
 pub use journal::{Event, Listener};
 pub use launch::{Settings, launching, load_request};
-pub use time_budget::FIRST_CHECK_DIVISOR;
+pub use token_check_time::{VerifierTimes, token_check_time};
 pub use warm_up::{fewest_requests, usual_requests};
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::sync::watch;
 
 use crate::machine::{self, QuietCheck};
+use crate::plan::budget::TokenCheck;
 use crate::plan::texts::OwnText;
 use crate::plan::{Configuration, Plan, Prompt, Role};
 use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunEnd, Stage};
@@ -103,8 +107,10 @@ pub async fn run(
             )?;
         }
     }
-    let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).ok();
-    journal.take(Entry::End(RunEnd { end, elapsed_ns }))?;
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).ok();
+    let (elapsed_ns, token_check_ns) = (ns(started.elapsed()), schedule.needed.token_check.and_then(ns));
+    let needs_budget = schedule.needed_budget();
+    journal.take(Entry::End(RunEnd { end, elapsed_ns, token_check_ns, needs_budget }))?;
     journal.finish(end)?;
     Ok(end)
 }
@@ -125,14 +131,19 @@ async fn measure<'a>(
     record_unavailable(plan, journal, &mut requests, schedule).await?;
     record_overhead(plan, journal, schedule).await?;
     pass::sample_idle_energy(plan, journal).await?;
-    let run = journal.record().header.id.clone();
+    let (run, expected) = (journal.record().header.id.clone(), settings.token_check);
     let mut launches = Launches::of(plan, &run, settings);
     let (launches, budget_ends) = (&mut launches, schedule.budget_ends());
     dtype_costs::add(plan, journal, launches, &requests, budget_ends).await?;
     let requests = &requests;
-    OutputChecks { plan, journal, launches, requests, budget_ends }.check_held_out(schedule).await?;
+    let needed = std::mem::take(&mut schedule.needed);
+    let mut checks = OutputChecks { plan, journal, launches, requests, budget_ends, needed };
+    checks.check_held_out(schedule).await?;
+    schedule.needed = checks.needed;
     TextScoring { plan, journal, launches, requests }.score_all(schedule).await?;
-    schedule.time_budget.measuring_begins(plan);
+    let times_of = |verifier| VerifierTimes::of(journal.record(), verifier);
+    let token_check = token_check_time(plan, schedule.time_budget.wanted_blocks, times_of).or(expected);
+    schedule.time_budget.measuring_begins(plan, TokenCheck::of(plan, token_check));
     let other_processes = &mut other_processes;
     let warned_of_memory_groups = false;
     Blocks {
@@ -149,7 +160,11 @@ async fn measure<'a>(
     if let Some(warning) = other_processes.not_named() {
         journal.warn(None, warning)?;
     }
-    OutputChecks { plan, journal, launches, requests, budget_ends }.verify_measured_tokens(schedule).await
+    let needed = std::mem::take(&mut schedule.needed);
+    let mut checks = OutputChecks { plan, journal, launches, requests, budget_ends, needed };
+    checks.verify_measured_tokens(schedule).await?;
+    schedule.needed = checks.needed;
+    Ok(())
 }
 
 /// Examines how quiet the machine is before anything is measured. The probe asks the GPUs' driver, which may hang, so it runs on

@@ -8,11 +8,12 @@ use anyhow::Result;
 
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
+use super::needed_time::NeededTime;
 use super::participants::{BlockTime, RowGroup, participants, row_groups};
 use super::time_budget::TimeBudget;
 use super::warm_up::MIN_STEADY_REQUESTS;
 use crate::analysis::compare;
-use crate::plan::budget::{as_given, budget_text};
+use crate::plan::budget::{RunTimes, as_given};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Role};
 use crate::record::{Closed, Entry, FEWER_BLOCKS, Failure, FailureKind, RunRecord};
@@ -24,6 +25,8 @@ pub(super) struct Schedule<'a> {
     plan: &'a Plan,
     began: Instant,
     pub time_budget: TimeBudget,
+    /// The time that parts of the run need.
+    pub needed: NeededTime,
     /// Cases that get no more requests: they or their configuration failed, or the row of a twin failed.
     failed: BTreeSet<usize>,
     /// Workloads that get no more blocks, by label.
@@ -44,6 +47,7 @@ impl<'a> Schedule<'a> {
             plan,
             began: Instant::now(),
             time_budget: TimeBudget::of(plan),
+            needed: NeededTime::default(),
             failed: BTreeSet::new(),
             closed: BTreeSet::new(),
             needed_warm_ups: BTreeMap::new(),
@@ -120,22 +124,27 @@ impl<'a> Schedule<'a> {
             let is_row = self.plan.configurations[configuration].role.is_none();
             let is_left_out = !members.contains(&configuration) && self.has_open_cases(configuration);
             if is_row && is_left_out && self.left_out.insert(configuration) {
-                let larger =
-                    self.sufficient_budget().map_or(String::new(), |it| format!("; hint: `--budget {it}`"));
-                journal.warn(Some(configuration), format!("{FEWER_BLOCKS}{larger}"))?;
+                self.needed.is_short = true;
+                journal.warn(Some(configuration), FEWER_BLOCKS.into())?;
             }
         }
         Ok(())
     }
 
-    /// A budget in which all configurations have the wanted blocks, estimated from the blocks so far. `None` before
-    /// the end of the first complete block.
-    fn sufficient_budget(&self) -> Option<String> {
+    /// A budget in which every part of the run has its time; `None` if none had too little.
+    pub fn needed_budget(&self) -> Option<String> {
         let known: Duration = self.block_times.values().map(|time| time.whole).sum();
         // In sequential order, the later configurations have no time yet.
-        let mean = known.checked_div(self.block_times.len() as u32)?;
-        let block_time = mean * self.plan.measured().len() as u32;
-        Some(self.time_budget.sufficient(self.plan, block_time))
+        let mean = known.checked_div(self.block_times.len() as u32);
+        let block = mean.map(|mean| mean * self.plan.measured().len() as u32);
+        let needs_blocks = self.plan.has_blocks() && block.is_none();
+        let times = RunTimes {
+            before_blocks: self.time_budget.used_by_checks,
+            blocks: block.unwrap_or_default() * self.time_budget.wanted_blocks,
+            token_check: self.time_budget.token_check,
+            ..RunTimes::default()
+        };
+        self.needed.budget(times, needs_blocks, self.plan.extent.budget().unwrap_or_else(|| self.ran()))
     }
 
     /// The configurations that a block launches, in order.
@@ -155,7 +164,6 @@ impl<'a> Schedule<'a> {
         let workloads = [self.open_workloads(&[Kind::Launch]), self.open_workloads(Kind::IN_ROUNDS)].concat();
         let analyses = self.analyses(journal.record(), &workloads, blocks).await?;
         let is_over = self.participants(configurations, blocks as u32).is_empty();
-        let needs_budget = self.sufficient_budget().filter(|_| blocks < MIN_VERDICT_BLOCKS);
         for (workload, analysis) in workloads.into_iter().zip(analyses) {
             let enough = match (self.plan.extent.blocks, self.plan.order) {
                 (Some(fixed), _) => (blocks >= fixed as usize).then_some(StoppedBy::Fixed),
@@ -173,8 +181,9 @@ impl<'a> Schedule<'a> {
             }
             if let Some(by) = closed {
                 self.closed.insert(workload.clone());
-                let needs_budget = needs_budget.clone().filter(|_| by == StoppedBy::Time);
-                journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by, needs_budget }))?;
+                self.needed.is_short |= by == StoppedBy::Time && blocks < MIN_VERDICT_BLOCKS;
+                let blocks = blocks as u32;
+                journal.take(Entry::Closed(Closed { workload, blocks, by, needs_budget: None }))?;
             }
         }
         Ok(())
@@ -284,7 +293,7 @@ impl<'a> Schedule<'a> {
             if self.failed.contains(&case) || measured.contains(&case) || self.has_no_row_to_compare(case) {
                 continue;
             }
-            let larger = self.sufficient_budget().unwrap_or_else(|| budget_text(budget * LONGER));
+            self.needed.is_short = true;
             let failure = Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
@@ -293,7 +302,6 @@ impl<'a> Schedule<'a> {
                     "no time: --budget {} ended before this case was measured",
                     as_given(budget)
                 ),
-                hint: Some(format!("--budget {larger}")),
                 ..Failure::default()
             };
             self.record_failure(journal, failure)?;
@@ -347,6 +355,3 @@ impl<'a> Schedule<'a> {
         &self.plan.cases[case].workload.label
     }
 }
-
-/// If a budget was too short by an unknown time, a hint proposes this multiple of it.
-pub(super) const LONGER: u32 = 4;

@@ -12,9 +12,9 @@ use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Launched, Purpose};
 use super::launches::{Launches, end};
 use super::request::Requests;
-use super::schedule::{LONGER, Schedule};
+use super::schedule::Schedule;
 use crate::plan::axes::PageCache;
-use crate::plan::budget::{as_given, budget_text};
+use crate::plan::budget::as_given;
 use crate::plan::prompts::{self, windows::Windows};
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Role};
@@ -218,11 +218,12 @@ impl TextScoring<'_, '_> {
         let budget = self.plan.extent.budget().unwrap_or_default();
         let message =
             format!("no time: with --budget {}, {windows} of {of} windows could be scored", as_given(budget));
+        schedule.needed.add_short(false);
         if self.is_verifier(configuration) {
             return self.warn_of_missing_reference(schedule, configuration, &message);
         }
-        let hint = format!("--budget {}\nfewer windows: --iterations N", budget_text(budget * LONGER));
-        let (case, kind, hint) = (Some(case), FailureKind::NoTime, Some(hint));
+        let hint = Some("fewer windows: --iterations N".into());
+        let (case, kind) = (Some(case), FailureKind::NoTime);
         let failure = Failure { configuration, case, kind, message, hint, ..Failure::default() };
         schedule.record_failure(self.journal, failure)
     }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plan::budget::{for_token_check, is_token_checked, sufficient_budget};
+use crate::plan::budget::{FIRST_CHECK_DIVISOR, TokenCheck};
 use crate::plan::{Order, Plan};
 use stats::MIN_VERDICT_BLOCKS;
 
@@ -14,8 +14,6 @@ const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
 /// The shortest limit of that check with the default budget: an engine is always checked, because unverified output is not
 /// ranked.
 const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
-/// The output check before the blocks (the first output check) gets the budget divided by this.
-pub const FIRST_CHECK_DIVISOR: u32 = 4;
 /// The longest warm-up of a case in a launch.
 pub const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 
@@ -31,9 +29,11 @@ pub struct TimeBudget {
     /// The user set the budget.
     is_limit: bool,
     /// The time from the start of the run to the end of the first output check.
-    used_by_checks: Duration,
+    pub used_by_checks: Duration,
+    /// The expected time of the check of the measured tokens.
+    pub token_check: TokenCheck,
     /// The number of blocks that must fit into the budget: those that the user requests, or else those that a verdict needs.
-    wanted_blocks: u32,
+    pub wanted_blocks: u32,
     /// The number of blocks so far.
     blocks: u32,
     block_began: Instant,
@@ -41,50 +41,50 @@ pub struct TimeBudget {
 
 impl TimeBudget {
     pub fn of(plan: &Plan) -> Self {
-        Self::new(plan, Duration::ZERO)
+        Self::new(plan, Duration::ZERO, TokenCheck::of(plan, None))
     }
 
     /// The time budget of the next configuration, if configurations are measured one after the other.
     pub fn for_next_configuration(&self, plan: &Plan) -> Self {
-        Self::new(plan, self.used_by_checks)
+        Self::new(plan, self.used_by_checks, self.token_check)
     }
 
-    fn new(plan: &Plan, used_by_checks: Duration) -> Self {
+    fn new(plan: &Plan, used_by_checks: Duration, token_check: TokenCheck) -> Self {
         // In sequential order, each configuration has an equal share.
         let parts = match plan.order {
             Order::Interleaved => 1,
             Order::Sequential => plan.measured().len().max(1) as u32,
         };
         let (now, total) = (Instant::now(), plan.extent.budget());
-        let used = |total: Duration| used_by_checks + for_token_check(plan, total);
+        let for_blocks = |total: Duration| {
+            let left = total.saturating_sub(used_by_checks);
+            left.saturating_sub(token_check.reserved(left))
+        };
         Self {
             started: now,
-            budget: total.map(|total| total.saturating_sub(used(total)) / parts),
+            budget: total.map(|total| for_blocks(total) / parts),
             total,
             is_limit: plan.extent.set_budget().is_some(),
             used_by_checks,
+            token_check,
             wanted_blocks: plan.extent.blocks.unwrap_or(MIN_VERDICT_BLOCKS as u32),
             blocks: 0,
             block_began: now,
         }
     }
 
-    /// The time limit of the output check of each configuration.
-    pub fn output_check_limit(&self, configurations: usize) -> Duration {
-        let share = self.total.map(|total| total / FIRST_CHECK_DIVISOR / configurations.max(1) as u32);
-        match share {
+    /// The time limit of the output check of a configuration: its weight in the time that is left for it and for later ones.
+    pub fn output_check_limit(&self, weight: u32, weights_left: u32) -> Duration {
+        let left =
+            self.total.map(|total| (total / FIRST_CHECK_DIVISOR).saturating_sub(self.started.elapsed()));
+        let share = left.map(|left| left / weights_left.max(weight).max(1));
+        let share = match share {
             // A user who wants a longer check sets a longer budget.
             Some(share) if self.is_limit => share,
             Some(share) => share.clamp(MIN_DEFAULT_CHECK_TIME, MAX_CHECK_TIME),
             None => MAX_CHECK_TIME,
-        }
-    }
-
-    /// A budget in which the output check of each of these configurations has `factor` times the time that it has now.
-    pub fn sufficient_for_checks(&self, configurations: usize, factor: f64) -> Duration {
-        let checks = self.output_check_limit(configurations) * configurations.max(1) as u32;
-        let least = checks * FIRST_CHECK_DIVISOR;
-        self.total.unwrap_or_default().max(least).mul_f64(factor)
+        };
+        share * weight
     }
 
     /// Whether the first output check has used its part of a budget that the user set. The whole time of the run so far counts.
@@ -93,8 +93,8 @@ impl TimeBudget {
     }
 
     /// Ends the first output check and starts the time of the measurements.
-    pub fn measuring_begins(&mut self, plan: &Plan) {
-        *self = Self::new(plan, self.started.elapsed());
+    pub fn measuring_begins(&mut self, plan: &Plan, token_check: TokenCheck) {
+        *self = Self::new(plan, self.started.elapsed(), token_check);
     }
 
     pub fn block_begins(&mut self) {
@@ -124,11 +124,6 @@ impl TimeBudget {
     pub fn is_spent(&self) -> bool {
         let can_end = self.is_limit || self.blocks > 0;
         can_end && self.budget.is_some_and(|budget| self.started.elapsed() > budget)
-    }
-
-    /// The budget of a run with all wanted blocks, if a block of all configurations takes `block_time`.
-    pub fn sufficient(&self, plan: &Plan, block_time: Duration) -> String {
-        sufficient_budget(block_time * self.wanted_blocks, self.used_by_checks, is_token_checked(plan))
     }
 
     /// The time limit of one warm-up, given the number of cases that this block has not warmed up yet.
@@ -259,19 +254,20 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_a_budget_is_reserved_for_the_token_check() {
+    fn the_time_of_the_token_check_is_reserved() {
         let plan = |verifies| {
             let configurations = vec![Configuration { verifies, ..Configuration::default() }];
             Plan { configurations, ..plan(Some(100), None) }
         };
-        let budget_s = |verifies| TimeBudget::of(&plan(verifies)).budget.unwrap().as_secs();
-        assert_eq!([budget_s(true), budget_s(false)], [90, 100]);
-        // Five blocks of 18 s and a quarter more.
-        let sufficient = |verifies| {
+        let budget_s = |verifies, seconds: Option<u64>| {
             let plan = plan(verifies);
-            TimeBudget::of(&plan).sufficient(&plan, Duration::from_secs(18))
+            let mut budget = TimeBudget::of(&plan);
+            budget.started += Duration::from_secs(3600);
+            budget.measuring_begins(&plan, TokenCheck::of(&plan, seconds.map(Duration::from_secs)));
+            budget.budget.unwrap().as_secs()
         };
-        assert_eq!([sufficient(true), sufficient(false)], ["3m", "120s"]);
+        assert_eq!([budget_s(true, Some(1)), budget_s(true, Some(20)), budget_s(false, None)], [90, 75, 100]);
+        assert_eq!(budget_s(true, Some(3600)), 50, "half of the time remains for blocks");
     }
 
     #[test]
@@ -291,26 +287,30 @@ mod tests {
     }
 
     #[test]
-    fn output_checks_take_at_most_a_quarter_of_a_budget_that_the_user_set() {
-        assert_eq!(budget(None, None).output_check_limit(3), MAX_CHECK_TIME);
-        assert_eq!(budget(Some(400), None).output_check_limit(2), Duration::from_secs(50));
-        assert_eq!(budget(Some(4000), None).output_check_limit(2), Duration::from_secs(500));
-        assert_eq!(budget(None, None).sufficient_for_checks(3, 2.0), MAX_CHECK_TIME * 24);
-        assert_eq!(budget(Some(400), None).sufficient_for_checks(3, 2.0), Duration::from_secs(800));
-        assert!(!budget(None, None).is_check_time_over());
-        assert!(!unused(budget(Some(400), None)).is_check_time_over());
-        let mut checking = started_150_s_ago(budget(Some(400), None));
-        assert!(checking.is_check_time_over());
-        checking.measuring_begins(&plan(Some(400), None));
+    fn output_checks_take_at_most_half_of_a_budget_that_the_user_set() {
+        let limit_s = |budget: &TimeBudget, weight, left| budget.output_check_limit(weight, left).as_secs();
+        let unlimited = budget(None, None);
+        assert_eq!([limit_s(&unlimited, 1, 3), limit_s(&unlimited, 2, 3)], [120, 240]);
+        let of_400 = unused(budget(Some(400), None));
+        assert_eq!([limit_s(&of_400, 1, 2), limit_s(&of_400, 2, 4), limit_s(&of_400, 1, 1)], [100, 100, 200]);
+        assert!(!unlimited.is_check_time_over() && !of_400.is_check_time_over());
+        let mut checking = started_150_s_ago(budget(Some(200), None));
+        assert!(checking.is_check_time_over() && limit_s(&checking, 1, 1) == 0);
+        let plan = plan(Some(200), None);
+        checking.measuring_begins(&plan, TokenCheck::Off);
         let left = checking.budget.unwrap();
-        assert!(left <= Duration::from_secs(250) && left > Duration::from_secs(150), "{left:?}");
-        assert!(checking.for_next_configuration(&plan(Some(400), None)).budget.unwrap() == left);
+        assert!(left <= Duration::from_secs(50) && left > Duration::from_secs(20), "{left:?}");
+        assert!(checking.for_next_configuration(&plan).budget.unwrap() == left);
     }
 
     #[test]
     fn with_the_default_budget_every_engine_has_time_for_its_output_check() {
-        assert_eq!(default_budget(180).output_check_limit(6), MIN_DEFAULT_CHECK_TIME);
-        assert_eq!(default_budget(180).output_check_limit(1), Duration::from_secs(45));
-        assert!(!started_150_s_ago(default_budget(180)).is_check_time_over());
+        let of_180 = unused(default_budget(180));
+        assert_eq!(of_180.output_check_limit(1, 6), MIN_DEFAULT_CHECK_TIME);
+        assert_eq!(of_180.output_check_limit(2, 6), MIN_DEFAULT_CHECK_TIME * 2);
+        assert_eq!(of_180.output_check_limit(1, 1), Duration::from_secs(90));
+        let late = started_150_s_ago(default_budget(180));
+        assert_eq!(late.output_check_limit(1, 1), MIN_DEFAULT_CHECK_TIME);
+        assert!(!late.is_check_time_over());
     }
 }

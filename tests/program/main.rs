@@ -11,6 +11,7 @@ mod axes;
 mod baseline_comparison;
 mod baseline_rerun;
 mod baselines;
+mod budgets;
 mod calibrate;
 mod check;
 mod cli;

@@ -141,6 +141,10 @@ fn one_shot_mode_with_a_temperature_is_refused_before_a_build() {
                     hint: leave out `--temperature` or `--mode one-shot`";
     let arguments = ["-e", "narrow", "--mode", "one-shot", "--temperature", "0.7"];
     assert_refused(&tree(), &arguments, &format!("error: {expected}\n"));
+    // Some workloads of this selection need no `hello`, and the dry run names the others.
+    let arguments = ["-e", "narrow", "--mode", "one-shot", "-s", "decode,batch", "--depth", "0", "--dry-run"];
+    let mixed = run(&tree(), &arguments).exits_with(0);
+    mixed.assert_stdout(&["  decode: 1 request in each block", "not measured in one-shot mode: batch "]);
 }
 
 #[test]
@@ -149,6 +153,18 @@ fn a_temperature_outside_its_range_is_refused() {
         let outcome = run(&tree(), &["-e", "narrow", "--temperature", temperature]).exits_with(2);
         outcome.assert_stderr(&["expected a number from 0 to 100"]);
     }
+}
+
+#[test]
+fn a_dry_run_counts_the_engines_that_the_run_sets_up_first() {
+    let scratch = tree();
+    let dry = run(&scratch, &["-e", "wide", "--dry-run"]).exits_with(0);
+    dry.assert_stdout(&[
+        "wide on embedded  (not built: the run sets it up first)",
+        "no estimate without an earlier record in the folder of records: wide",
+    ]);
+    let ready_only = run(&scratch, &["-e", "wide", "--no-setup", "--dry-run"]).exits_with(0);
+    ready_only.assert_stdout(&["wide on embedded  (not built)\n"]);
 }
 
 #[test]

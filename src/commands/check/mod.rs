@@ -85,6 +85,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         debug: arguments.debug,
         passed: arguments.pass_env.variables(),
         keeper: Some(keeper.handle()),
+        ..Settings::default()
     };
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print_text(&page::head(&label, &configuration.command, &model))?;

@@ -152,6 +152,7 @@ impl State {
                 self.status = "waiting for another run".into();
                 add(ShownIn::Lasting, format!("waiting: {problem}; --anyway measures without waiting"));
             }
+            Event::BudgetTooShort(message) => add(ShownIn::Lasting, format!("warning: {message}")),
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = match blocks {
                     Some(blocks) => text::plural(*blocks, "block"),
@@ -161,7 +162,11 @@ impl State {
                     ),
                 };
                 let configurations = text::plural(*configurations, "configuration");
-                add(ShownIn::Block, format!("measuring {configurations} in {blocks}"));
+                let budget = self.budget.map_or_else(
+                    || "no time budget".into(),
+                    |budget| format!("time budget {}", text::estimated_time(budget)),
+                );
+                add(ShownIn::Block, format!("measuring {configurations} in {blocks}; {budget}"));
                 add(ShownIn::BlockUntilReport, format!("record: {record}"));
             }
             Event::BlockStarted { block, until, .. } => {

@@ -4,7 +4,7 @@ use crate::analysis::claims::Contradiction;
 use crate::record::specimen::{
     BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure, measured, selection,
 };
-use crate::record::{Entry, Failure, FailureKind, Warning};
+use crate::record::{End, Entry, FEWER_BLOCKS, Failure, FailureKind, RunEnd, Warning};
 use crate::report::tests::{assert_fits, words};
 
 /// The records in `tests/records`, and those directly in `results/`.
@@ -330,19 +330,21 @@ fn an_engine_is_explained_on_one_screen_with_the_verdicts_first() {
 }
 
 #[test]
-fn the_report_and_explain_propose_the_same_budget() {
+fn the_report_and_explain_propose_the_budget_of_the_last_entry() {
     let mut record = decoding(&[ORIGINAL, BEACON]);
     let message = "no time: --budget 3s ended before this case was measured".to_string();
-    let (kind, hint) = (FailureKind::NoTime, Some("--budget 4s\nfewer windows: --iterations N".into()));
+    let (kind, hint) = (FailureKind::NoTime, Some("fewer windows: --iterations N".into()));
     let failure = Failure { configuration: 1, case: Some(1), kind, message, hint, ..Failure::default() };
     record.take(Entry::Failure(failure));
-    let message = "fewer blocks than other engines; hint: `--budget 20s`".to_string();
-    record.take(Entry::Warning(Warning { configuration: Some(0), message }));
+    record.take(Entry::Warning(Warning { configuration: Some(0), message: FEWER_BLOCKS.into() }));
+    record.take(Entry::End(RunEnd { needs_budget: Some("20s".into()), ..End::Finished.into() }));
     let report = Report::of(&record);
     let failure = report.rows.iter().find_map(|row| row.failure.as_ref()).unwrap();
     assert_eq!(failure.hint.as_deref(), Some("--budget 20s\nfewer windows: --iterations N"));
     assert!(failure.message.contains("--budget 3s"), "the budget of the run stays");
     assert_eq!(report.sufficient_budget.as_deref(), Some("20s"));
+    let warning = format!("patient-original: {FEWER_BLOCKS}; hint: `--budget 20s`");
+    assert!(report.warnings.contains(&warning), "{:?}", report.warnings);
     let explained = explain(&record, &["beacon".into(), "decode".into()], Detail::Full).unwrap();
     assert!(explained.parts.iter().any(|part| part.hints.contains(&"--budget 20s".to_string())));
 }

@@ -63,7 +63,7 @@ fn a_log_has_one_line_for_each_block() {
             "beacon: building (10 minutes)",
             "beacon: waiting: another cargo has the lock",
             "beacon: done",
-            "measuring 1 configuration in 3 blocks",
+            "measuring 1 configuration in 3 blocks; no time budget",
             "record: r.jsonl",
             "output checks of 2 engines",
             "block 1 of 3",
