@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct VerbosityArgs {
-    /// Print only results, errors and warnings; default: progress and explanations too
+    /// Print only results and errors; a report keeps its warnings; default: progress too
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Print also what is built and started, and why a run goes on or ends
@@ -17,7 +17,7 @@ pub struct VerbosityArgs {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verbosity {
-    /// Results, errors and warnings.
+    /// Results and errors. A report has its warnings, because they say how far its results can be trusted.
     Quiet,
     #[default]
     Usual,

@@ -164,6 +164,11 @@ impl<'a> ReadyRun<'a> {
         self.warnings.push(warning);
     }
 
+    /// Says that a report for people follows the run, which has its warnings and failures.
+    pub fn expect_report(&mut self) {
+        self.progress.expect_report();
+    }
+
     /// Shows this report on a terminal after each block.
     pub fn show_after_blocks(&mut self, report: ReportSoFar<'a>) {
         self.progress.show_after_blocks(report);

@@ -1,7 +1,7 @@
 //! `orchestrate recommend`: measures the engines that are set up, in the precisions that fit into the memory, and recommends one
 //! for the latency of a chat. `--record` recommends from an earlier record.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -48,7 +48,10 @@ pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8>
     if run.extent.dry_run {
         return dry_run::show(&plan(&resolved.without_set_up()?), &resolved.results, &[], &[]);
     }
-    let ready = resolved.make_ready()?;
+    let mut ready = resolved.make_ready()?;
+    if shows_report(&run) {
+        ready.expect_report();
+    }
     let plan = plan(&ready.selection);
     if plan.extent.has_default_budget && verbosity() != Verbosity::Quiet {
         output::print_notice(&format!("{}\n", budget_notice(&plan)));
@@ -130,16 +133,23 @@ fn plan(selection: &Selection) -> Plan {
     plan
 }
 
+fn prints_only_json(run: &RunArgs) -> bool {
+    run.json.as_deref() == Some(Path::new("-"))
+}
+
+/// Whether the report of a run comes before the recommendation.
+fn shows_report(run: &RunArgs) -> bool {
+    run.view.format.is_for_people() && !prints_only_json(run)
+}
+
 /// Shows the report of a run, then the recommendation. JSON has only the recommendation, because it is one document.
 fn show(recommendation: &Recommendation, record: Option<&RunRecord>, run: &RunArgs) -> Result<()> {
-    let prints_only_json = run.json.as_deref() == Some(std::path::Path::new("-"));
-    let shows_report = run.view.format.is_for_people() && !prints_only_json;
-    if let Some(record) = record.filter(|_| shows_report) {
+    if let Some(record) = record.filter(|_| shows_report(run)) {
         let report = Report::of(record);
         output::show(&output::with_view(&report, &run.view), run.view.format)?;
         output::print("\n")?;
     }
-    if !prints_only_json {
+    if !prints_only_json(run) {
         output::show(recommendation, run.view.format)?;
     }
     match &run.json {

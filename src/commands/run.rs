@@ -50,6 +50,9 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
     for message in changed_inputs(&plan, arguments)? {
         ready.warn(message);
     }
+    if arguments.view.format.is_for_people() && !prints_only_json(arguments) {
+        ready.expect_report();
+    }
     if shows_results_so_far(arguments) {
         ready.show_after_blocks(Box::new(|record| {
             let report = Report::so_far(record);
@@ -142,9 +145,8 @@ fn prints_only_json(arguments: &RunArgs) -> bool {
     arguments.json.as_deref() == Some(Path::new("-"))
 }
 
-/// Whether the progress display gets the results so far: stdout gets a table, and is a terminal or the same log as stderr. A
-/// terminal shows them after each block. In a log, the display only leaves out warnings, because the final table repeats them.
+/// Whether a terminal shows the results so far after each block.
 fn shows_results_so_far(arguments: &RunArgs) -> bool {
     let is_table = arguments.view.format.name == FORMATS[0].name;
-    (output::is_terminal() || output::has_one_stream()) && is_table && !prints_only_json(arguments)
+    output::is_terminal() && is_table && !prints_only_json(arguments)
 }

@@ -12,6 +12,9 @@ use stats::MIN_VERDICT_BLOCKS;
 /// The label of the null engine, which is in no table.
 const NULL_ENGINE: &str = "null engine";
 
+/// Follows the name of a row in a warning about its twin. A twin is no engine that the user named.
+const OF_TWIN: &str = " (its twin, which shows the noise)";
+
 /// A comparison of two presets of one engine, which shows the effect of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComparedPresets<'a> {
@@ -183,6 +186,14 @@ impl Plan {
         match references.first() {
             Some(&only) if references.len() == 1 => &self.configurations[only].label,
             _ => &self.reference,
+        }
+    }
+
+    /// The name of a configuration in a warning. A twin has the name of its row.
+    pub fn name_in_warnings(&self, configuration: usize) -> String {
+        match self.configurations[configuration].role {
+            Some(Role::Twin { of }) => format!("{}{OF_TWIN}", self.configurations[of].label),
+            _ => self.configurations[configuration].label.clone(),
         }
     }
 

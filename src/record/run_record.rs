@@ -100,6 +100,14 @@ impl RunRecord {
         })
     }
 
+    /// Whether a warning is about a twin, and the record has the same one about its row. Details after a colon may differ.
+    pub fn is_repeated_by_twin(&self, warning: &Warning) -> bool {
+        let role = warning.configuration.and_then(|index| self.header.plan.configurations[index].role);
+        let Some(Role::Twin { of }) = role else { return false };
+        let subject = |it: &Warning| it.message.split(':').next().map(String::from);
+        self.warnings.iter().any(|it| it.configuration == Some(of) && subject(it) == subject(warning))
+    }
+
     /// Whether nothing was measured because every engine refused a value of the command line, such as an option or a dtype.
     pub fn is_refused(&self) -> bool {
         let stages = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());

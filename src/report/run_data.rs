@@ -220,12 +220,16 @@ impl<'a> RunData<'a> {
     /// All warnings: `mismatches`, contradicted claims, remarks on claims, warnings of the record. Equal warnings are shown once,
     /// with their number.
     pub fn warnings(&self, mismatches: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
-        let recorded =
-            self.record.warnings.iter().filter(|warning| !claims::is_repeated(contradictions, warning));
+        let is_repeated = |warning: &&Warning| {
+            claims::is_repeated(contradictions, warning) || self.record.is_repeated_by_twin(warning)
+        };
+        let recorded = self.record.warnings.iter().filter(|warning| !is_repeated(warning));
         let recorded = recorded.map(|warning: &Warning| {
             let message = current_wording(sentence(&warning.message));
             match warning.configuration {
-                Some(configuration) => format!("{}: {message}", self.engine(configuration).label),
+                Some(configuration) => {
+                    format!("{}: {message}", line(&self.plan.name_in_warnings(configuration)))
+                }
                 None => message,
             }
         });

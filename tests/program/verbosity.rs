@@ -18,9 +18,17 @@ fn a_quiet_run_prints_the_table_its_failures_and_nothing_else() {
     let quiet = measure(&["-q"]).exits_with(4);
     quiet.assert_stdout(&["sound", "ends-early"]);
     assert!(!quiet.stdout.contains("in full:"), "{quiet:?}");
-    let is_problem = |line: &str| line.starts_with("ends-early: ") || line.starts_with("warning: ");
-    assert!(quiet.stderr.lines().any(|line| line.starts_with("ends-early: exited")), "{quiet:?}");
-    assert!(quiet.stderr.lines().all(is_problem), "{quiet:?}");
+    let is_failure = |line: &str| line.starts_with("ends-early: exited");
+    assert!(!quiet.stderr.is_empty() && quiet.stderr.lines().all(is_failure), "{quiet:?}");
+}
+
+#[test]
+fn a_quiet_run_has_its_warnings_only_in_the_report() {
+    let warning = "the prompts are those of every run with the nonce 5";
+    measure(&["--nonce", "5"]).exits_with(4).assert_stderr(&[warning]);
+    let quiet = measure(&["-q", "--nonce", "5"]).exits_with(4);
+    assert!(!quiet.stderr.contains("warning: "), "{quiet:?}");
+    assert!(without_line_breaks(&quiet.stdout).contains(warning), "{quiet:?}");
 }
 
 #[test]
@@ -93,5 +101,22 @@ fn a_log_of_stdout_and_stderr_has_each_warning_and_the_path_of_the_record_once()
         [warnings, count("exited at hello"), count("record: ") + count("recorded in ")]
     };
     assert_eq!((run("", "2>&1"), run("", "")), ([1, 1, 1], [2, 2, 3]));
-    assert_eq!(run("-v", "2>&1")[..2], [1, 1]);
+    for options in ["-v", "--format markdown"] {
+        assert_eq!(run(options, "2>&1")[..2], [1, 1], "{options}");
+    }
+}
+
+#[test]
+fn a_warning_names_its_engine_and_a_twin_does_not_repeat_it() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.args(DECODE).args(["--blocks", "5", "--iterations", "1", "--warmup", "1", "--format", "json"]);
+    for (name, fault) in [("leaves", "--fault leaves_grandchild"), ("other", "")] {
+        command.arg("-e").arg(scratch.engine(name, fault));
+    }
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    outcome.assert_stderr(&["warning: leaves: left processes behind: "]);
+    let warnings = outcome.json()["warnings"].as_array().unwrap().clone();
+    let is_about = |words: &str| warnings.iter().filter(|it| it.as_str().unwrap().contains(words)).count();
+    assert!(is_about("leaves: left processes behind") > 0 && is_about("twin") == 0, "{warnings:?}");
 }

@@ -11,7 +11,7 @@ use crate::analysis::values::headline_so_far;
 use crate::cli::{Verbosity, verbosity};
 use crate::commands::output::WIDTH;
 use crate::engines::setup::SetUpEvent;
-use crate::record::{Failure, FailureKind, RunRecord};
+use crate::record::{Failure, FailureKind, RunRecord, Warning};
 use crate::run::Event;
 use crate::text;
 use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS};
@@ -53,6 +53,8 @@ pub struct EventFacts {
     pub dtype: Option<String>,
     /// The headline of a sample's case, over the samples of its launch so far, as the table prints it.
     pub estimate: Option<String>,
+    /// The name of the configuration that a warning is about.
+    pub warned: Option<String>,
 }
 
 impl EventFacts {
@@ -65,7 +67,13 @@ impl EventFacts {
             Event::CaseStarted { label, .. } | Event::Sampled { label, .. } => dtype_of(record, label),
             _ => None,
         };
-        Self { dtype, estimate: estimate.map(|(metric, value)| metric.unit.show(value)) }
+        let warned = match event {
+            Event::Warned(Warning { configuration: Some(configuration), .. }) => {
+                Some(record.header.plan.name_in_warnings(*configuration))
+            }
+            _ => None,
+        };
+        Self { dtype, estimate: estimate.map(|(metric, value)| metric.unit.show(value)), warned }
     }
 }
 
@@ -226,7 +234,10 @@ impl State {
             Event::Failed { label, failure } => {
                 add(ShownIn::UntilReport, format!("{label}: {}", failure_text(failure)));
             }
-            Event::Warned(warning) => add(ShownIn::UntilReport, format!("warning: {}", warning.message)),
+            Event::Warned(warning) => {
+                let name = facts.warned.as_ref().map_or_else(String::new, |name| format!("{name}: "));
+                add(ShownIn::UntilReport, format!("warning: {name}{}", warning.message));
+            }
             Event::Interrupted => {
                 self.status = "interrupted".into();
                 add(
@@ -283,7 +294,9 @@ impl State {
                 vec![lasting(format!("{subject}: not set up: {reason}"))]
             }
             SetUpEvent::Detail(text) => vec![lasting(format!("  {text}"))],
-            SetUpEvent::Warned(message) => vec![lasting(format!("warning: {message}"))],
+            SetUpEvent::Warned(message) => {
+                vec![Line::new(ShownIn::UntilReport, format!("warning: {message}"))]
+            }
         };
         self.status = text::line(&self.status);
         lines

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::cli::{Verbosity, verbosity};
-use crate::commands::output::{WIDTH, has_one_stream, size_of, with_this_program};
+use crate::commands::output::{WIDTH, has_one_stream, is_terminal, size_of, with_this_program};
 use crate::engines::setup::SetUpEvent;
 use crate::record::RunRecord;
 use crate::run::Event;
@@ -29,6 +29,8 @@ pub struct Progress<'a> {
     bar: Option<ProgressBar>,
     table: LiveTable,
     report: Option<ReportSoFar<'a>>,
+    /// A report for people follows the run. It has the warnings and failures too.
+    is_reported: bool,
     run_started: Option<Instant>,
     first_block_started: Option<Instant>,
     /// The start or the end of a block, whichever was last.
@@ -58,6 +60,7 @@ impl<'a> Progress<'a> {
             bar,
             table: LiveTable::default(),
             report: None,
+            is_reported: false,
             run_started: None,
             first_block_started: None,
             block_changed: None,
@@ -69,6 +72,11 @@ impl<'a> Progress<'a> {
     /// Shows this report on a terminal after each block.
     pub fn show_after_blocks(&mut self, report: ReportSoFar<'a>) {
         self.report = Some(report);
+    }
+
+    /// Expects a report for people after the run, which repeats its warnings and failures.
+    pub fn expect_report(&mut self) {
+        self.is_reported = true;
     }
 
     /// Takes an event before there is a record.
@@ -87,6 +95,11 @@ impl<'a> Progress<'a> {
             self.first_block_started.get_or_insert(now);
             self.block_changed = Some(now);
         }
+        if let Event::Warned(warning) = &event
+            && record.is_repeated_by_twin(warning)
+        {
+            return;
+        }
         let facts = EventFacts::of(&event, record);
         let is_block_finished = matches!(event, Event::BlockFinished { .. });
         self.show(event, facts);
@@ -103,11 +116,12 @@ impl<'a> Progress<'a> {
         let is_sample = matches!(event, Event::Sampled { .. });
         let is_finished = matches!(event, Event::RunFinished { .. });
         let mut lines = self.state.take(&event, &facts);
-        let has_report = self.report.is_some();
+        // A report in a file leaves the lines of a terminal as they are.
+        let is_reported = self.is_reported && (self.display != Display::Live || is_terminal());
         lines.iter_mut().for_each(|line| line.text = with_this_program(&line.text));
         // A log of stdout and stderr has the report too.
         let is_one_log = || self.display != Display::Live && has_one_stream();
-        let is_only_in_report = has_report && (verbosity() == Verbosity::Quiet || is_one_log());
+        let is_only_in_report = is_reported && is_one_log();
         lines.retain(|line| {
             let is_in_report = matches!(line.shown_in, ShownIn::UntilReport | ShownIn::BlockUntilReport);
             !is_in_report || !is_only_in_report && self.printed.insert(line.text.clone())
@@ -142,8 +156,8 @@ impl<'a> Progress<'a> {
         }
         for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
             match line.shown_in {
-                ShownIn::UntilReport if has_report && is_finished => {}
-                ShownIn::UntilReport if has_report => {
+                ShownIn::UntilReport if is_reported && is_finished => {}
+                ShownIn::UntilReport if is_reported => {
                     bar.suspend(|| self.table.print_until_removed(&line.text))
                 }
                 _ => bar.suspend(|| self.table.print_below(&line.text)),
@@ -165,19 +179,17 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Whether a display shows an event. `--quiet` leaves only problems, and details need `--verbose`.
+/// Whether a display shows an event. `--quiet` leaves only failures, and details need `--verbose`.
 fn is_printed(event: &Event, verbosity: Verbosity) -> bool {
     let is_detail = matches!(event, Event::Detail(_) | Event::SetUp(SetUpEvent::Detail(_)));
-    let is_problem = matches!(
+    let is_failure = matches!(
         event,
         Event::Failed { .. }
-            | Event::Warned(_)
             | Event::Interrupted
-            | Event::WaitsForRun(_)
-            | Event::SetUp(SetUpEvent::Warned(_) | SetUpEvent::Finished { failed: Some(_), .. })
+            | Event::SetUp(SetUpEvent::Finished { failed: Some(_), .. })
     );
     match verbosity {
-        Verbosity::Quiet => is_problem,
+        Verbosity::Quiet => is_failure,
         Verbosity::Usual => !is_detail,
         Verbosity::Verbose => true,
     }
@@ -201,17 +213,19 @@ fn print(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Failure;
+    use crate::record::{Failure, Warning};
 
     #[test]
-    fn quiet_displays_show_only_problems_and_details_need_verbose() {
+    fn quiet_displays_show_only_failures_and_details_need_verbose() {
         let detail = || Event::Detail("x".into());
         let failed = || Event::Failed { label: "x".into(), failure: Failure::default() };
+        let warned = || Event::Warned(Warning::default());
         let started = || Event::LaunchStarted { label: "x".into() };
-        let shown = |verbosity| [detail(), failed(), started()].map(|event| is_printed(&event, verbosity));
-        assert_eq!(shown(Verbosity::Quiet), [false, true, false]);
-        assert_eq!(shown(Verbosity::Usual), [false, true, true]);
-        assert_eq!(shown(Verbosity::Verbose), [true; 3]);
+        let shown =
+            |verbosity| [detail(), failed(), warned(), started()].map(|event| is_printed(&event, verbosity));
+        assert_eq!(shown(Verbosity::Quiet), [false, true, false, false]);
+        assert_eq!(shown(Verbosity::Usual), [false, true, true, true]);
+        assert_eq!(shown(Verbosity::Verbose), [true; 4]);
     }
 
     #[test]

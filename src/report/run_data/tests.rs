@@ -54,6 +54,23 @@ fn a_recorded_warning_that_repeats_a_contradicted_claim_is_shown_once() {
     assert!(warnings.contains(&"beacon: noisy".to_string()), "{warnings:?}");
 }
 
+#[test]
+fn a_warning_about_a_twin_names_its_row_and_is_left_out_if_the_row_has_the_same_one() {
+    let mut record = RunRecord::parse(DEFAULT_SUITE_RECORD).unwrap();
+    let plan = &record.header.plan;
+    let (row, twin) = plan.row_indices().find_map(|row| Some((row, plan.twin_of(row)?))).unwrap();
+    let label = plan.configurations[row].label.clone();
+    let recorded = |configuration, message: &str| Warning {
+        configuration: Some(configuration),
+        message: message.into(),
+    };
+    record.warnings = vec![recorded(row, "noisy"), recorded(twin, "noisy"), recorded(twin, "left processes")];
+    let warnings = Report::of(&record).warnings;
+    let about_twin: Vec<&String> = warnings.iter().filter(|it| it.contains("twin")).collect();
+    assert_eq!(about_twin, [&format!("{label} (its twin, which shows the noise): left processes")]);
+    assert!(warnings.contains(&format!("{label}: noisy")), "{warnings:?}");
+}
+
 const BLOCKS: u32 = 5;
 const ROUNDS: u32 = 625;
 const TOKENS: u32 = 64;

@@ -11,7 +11,7 @@ fn sampled(workload: &str, estimate: &'static str) -> Estimated {
 
 fn take(state: &mut State, (event, estimate): &Estimated) -> Vec<Line> {
     let dtype = matches!(event, Event::Sampled { .. }).then(|| "bf16".into());
-    state.take(event, &EventFacts { dtype, estimate: estimate.map(String::from) })
+    state.take(event, &EventFacts { dtype, estimate: estimate.map(String::from), warned: None })
 }
 
 fn lines_of(state: &mut State, events: &[Estimated], display: Display) -> Vec<String> {
