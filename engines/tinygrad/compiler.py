@@ -17,6 +17,10 @@ from engine_kit import Failed
 # The package that has clang for the pinned environment: Zig's compiler, whose program runs clang as `zig clang`.
 CLANG_PACKAGE = "ziglang"
 
+# Limits of a search in tinygrad's own variables, so that it ends: the least gain of a round in microseconds, the most operations of
+# a variant, and its most unrolled ones. The user's variables come first.
+SEARCH_LIMITS = {"BEAM_MIN_PROGRESS": "20", "BEAM_UOPS_MAX": "1000", "BEAM_UPCAST_MAX": "64"}
+
 HINT = "apt-get install clang    # or: export CC=/path/to/clang"
 
 
@@ -106,6 +110,8 @@ class Settings:
         # The engine measures the CPU, whatever other devices tinygrad would find.
         os.environ["DEV"] = "CPU"
         os.environ["HALF"] = "1" if rounds_to_f16 else "0"
+        for name, value in SEARCH_LIMITS.items():
+            os.environ.setdefault(name, value)
         from tinygrad import Device, helpers
 
         helpers.getenv.cache_clear()
