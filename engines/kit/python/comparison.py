@@ -39,10 +39,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def half_width(self):
-        """The relative distance of the ends from the ratio."""
-        return self.high / self.ratio - 1
-
     def __str__(self):
         return f"{self.ratio:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
@@ -60,10 +56,11 @@ def find_paired_fault(name, ratios):
     interval = paired_interval(ratios)
     if interval.low > 1 + MAX_DIFFERENCE or interval.high < 1 - MAX_DIFFERENCE:
         return f"{name}: the two differ by more than {MAX_DIFFERENCE:.0%}: the ratio is {interval}"
-    width = interval.half_width()
-    if not width <= MAX_DIFFERENCE:
+    if not interval.high / interval.ratio <= 1 + MAX_DIFFERENCE:
         # The width falls with the square root of the rounds.
-        rounds = math.ceil(len(ratios) * (width / MAX_DIFFERENCE) ** 2)
+        deviation = statistics.stdev(map(math.log, ratios))
+        rounds = math.ceil((T_QUANTILES[-1] * deviation / math.log(1 + MAX_DIFFERENCE)) ** 2)
+        rounds = max(rounds, len(ratios) + 1)
         bounds = f"the interval [{interval.low:.3f}, {interval.high:.3f}] is wider than ±{MAX_DIFFERENCE:.0%}"
         return f"{name}: inconclusive: {bounds}; repeat with --rounds {rounds} on a quiet machine"
     return None
