@@ -112,6 +112,27 @@ fn a_missing_interpreter_is_named_with_a_hint() {
 }
 
 #[test]
+fn an_interpreter_that_cannot_be_run_is_named_with_its_own_hint() {
+    let scratch = Scratch::new();
+    let (engine, interpreter) = (scratch.join("bad"), scratch.join("python9"));
+    std::fs::write(&interpreter, "#!/bin/sh\n").unwrap();
+    let text_of = |first_line: &str| {
+        write_program(&engine, &format!("#!{first_line}\nprint(1)\n"));
+        without_line_breaks(&check(&scratch, &engine, &[]).exits_with(4).stdout)
+    };
+    let path = interpreter.display().to_string();
+    let text = text_of(&path);
+    assert!(text.contains(&format!("its first line names `{path}`, which is not executable")), "{text}");
+    assert!(text.contains(&format!("chmod +x {path}")), "{text}");
+    assert!(!text.contains(&format!("chmod +x {}", engine.display())), "{text}");
+    let text = text_of(&scratch.path.display().to_string());
+    assert!(text.contains("which is a folder"), "{text}");
+    let text = text_of("/usr/bin/env no-such-python9");
+    assert!(text.contains("its first line names `no-such-python9`, which is not in PATH"), "{text}");
+    assert!(text.contains("install `no-such-python9`, or name another interpreter"), "{text}");
+}
+
+#[test]
 fn a_fault_is_printed_with_the_line_sent_and_the_line_received() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("wrong_scores", &[]);

@@ -12,7 +12,7 @@ use super::child::{Launching, Line, Process};
 use super::containment::excess_bytes;
 use super::error::{Cause, EngineFailure, limited};
 use super::library;
-use super::start_error::why_not_started;
+use super::start_error::{env_failure, why_not_started};
 use crate::record::Stage;
 use crate::shell::Unavailable;
 use crate::text::{line, shorten};
@@ -390,8 +390,12 @@ impl Conversation {
     /// The cause when stdout has ended: the exit of the process.
     async fn cause_of_end(&mut self) -> Cause {
         match self.process.wait(Duration::from_secs(2)).await {
-            Some(status) => library::loader_failure(status, &self.process.stderr())
-                .unwrap_or_else(|| self.with_text(Cause::Exited(describe_exit(status)))),
+            Some(status) => {
+                let stderr = self.process.stderr();
+                let not_started = library::loader_failure(status, &stderr);
+                let not_started = not_started.or_else(|| env_failure(status, &stderr));
+                not_started.unwrap_or_else(|| self.with_text(Cause::Exited(describe_exit(status))))
+            }
             None if self.process.is_lost() => Cause::Protocol(
                 "the keeper process of this run has ended: an engine or another program ended it".into(),
             ),
