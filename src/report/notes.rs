@@ -14,39 +14,30 @@ use super::verdicts::Verdicts;
 use crate::analysis::metric;
 use crate::plan::{Prompt, Role};
 use crate::record::{Launch, RunRecord, Sample};
-use crate::text::{line, shorten, three_digits};
-
-/// The most notes of one kind; further notes are only counted.
-const MAX_NOTES: usize = 5;
+use crate::text::{line, plural, shorten, three_digits};
 
 /// All notes. `rows` has each row with the index of its case.
 pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
     let record = data.record;
     let drifting = stability::drifting(data, rows);
     let kinds = [
-        (without_row(data), "twins or null engines that failed"),
-        (outputs::notes(outputs), "engines whose output drifts or is unverified"),
-        (without_ratio(verdicts), "comparisons without a ratio"),
-        (
-            outputs::without_perplexity(rows.iter().map(|(_, row)| row), outputs),
-            "engines without a perplexity",
-        ),
-        (stability::drifts(data, rows, &drifting), "rows that become slower or faster"),
-        (spreads(data, rows, &drifting), "rows whose launches differ"),
-        (stability::slow_firsts(data, rows), "rows whose first request is slow"),
-        (stability::unsteady(rows), "rows that were not steady after their warm-up"),
-        (stability::outliers(data, rows), "rows with values far from the others"),
-        (unusual::slow(data, rows), "slow rows of unusual prompts"),
-        (
-            limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
-            "limits that changed",
-        ),
-        (prompts(data), "cases with another prompt length"),
-        (metric::unknown_metrics(record).into_iter().collect(), "unknown metrics"),
-        (unreported(data), "engines that do not report a requested setting"),
-        (converted(record), "engines that ran a converted model"),
+        without_row(data),
+        outputs::notes(outputs),
+        without_ratio(verdicts),
+        outputs::without_perplexity(rows.iter().map(|(_, row)| row), outputs),
+        stability::drifts(data, rows, &drifting),
+        spreads(data, rows, &drifting),
+        stability::slow_firsts(data, rows),
+        stability::unsteady(rows),
+        stability::outliers(data, rows),
+        unusual::slow(data, rows),
+        limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
+        prompts(data),
+        metric::unknown_metrics(record).into_iter().collect(),
+        unreported(data),
+        converted(record),
     ];
-    kinds.into_iter().flat_map(|(notes, kind)| limit_notes(notes, kind)).collect()
+    kinds.concat()
 }
 
 /// The notes about the measurement of one row, without the name of the row.
@@ -66,13 +57,6 @@ pub fn of_row(data: &RunData, case: usize, row: &Row) -> Vec<String> {
         .into_iter()
         .map(|note| note.strip_prefix(&name).map_or(note.clone(), String::from))
         .collect()
-}
-
-fn limit_notes(mut notes: Vec<String>, kind: &str) -> Vec<String> {
-    let more = notes.len().saturating_sub(MAX_NOTES);
-    notes.truncate(MAX_NOTES);
-    notes.extend((more > 0).then(|| format!("and {more} more: {kind}")));
-    notes
 }
 
 /// Notes about launches that differ widely. A drifting row is left out: it has its own note.
@@ -98,7 +82,7 @@ fn without_row(data: &RunData) -> Vec<String> {
             Some(Role::NullEngine) => "its time is missing in some blocks, or in all",
             _ => continue,
         };
-        let (label, why) = (line(&configuration.label), shorten(&line(&failure.message), 80));
+        let (label, why) = (line(&configuration.label), line(&failure.message));
         notes.push(format!("`{label}` failed ({why}): {consequence}"));
     }
     notes
@@ -148,8 +132,8 @@ fn prompts(data: &RunData) -> Vec<String> {
         let why = if launches.any(takes_ids) { "" } else { " (the engine takes text, not ids)" };
         let (label, case) = (line(&configuration.label), line(&case.workload.label));
         notes.push(format!(
-            "`{label}` `{case}`: its prompts have {} tokens, {planned}{why}: its rates use its own token counts",
-            range.write()
+            "`{label}` `{case}`: its prompts have {}, {planned}{why}: its rates use its own token counts",
+            range.tokens()
         ));
     }
     notes
@@ -171,6 +155,10 @@ impl Range {
 
     fn write(self) -> String {
         if self.0 == self.1 { self.0.to_string() } else { format!("{}..{}", self.0, self.1) }
+    }
+
+    fn tokens(self) -> String {
+        plural(self.write(), "token")
     }
 }
 

@@ -6,7 +6,7 @@ use crate::plan::texts::{Length, TextKind};
 use crate::plan::{Prompt, Workload};
 use crate::report::rows::{Row, group_by_key};
 use crate::report::run_data::RunData;
-use crate::text::{three_digits, with_commas};
+use crate::text::{plural, three_digits, with_commas};
 use stats::median;
 
 /// A request that takes this many times the median of its scenario is slow.
@@ -79,7 +79,7 @@ impl Times {
 
     fn reason(&self, usual: &Self) -> String {
         let (first, next) = (self.first - usual.first, self.next - usual.next);
-        let tokens = with_commas(self.prompt_tokens);
+        let tokens = plural(with_commas(self.prompt_tokens), "prompt token");
         let share = three_digits(100.0 * self.first / self.total);
         let is_long = self.prompt_tokens > SLOW_FACTOR * usual.prompt_tokens;
         let other = self.total - usual.total - first - next;
@@ -87,11 +87,11 @@ impl Times {
             (false, ..) => {
                 "time outside prefill and decode, such as tokenization or the transfer of the request".into()
             }
-            (_, true, true) => format!("a long prefill: {tokens} prompt tokens, {share} % of the time"),
+            (_, true, true) => format!("a long prefill: {tokens}, {share} % of the time"),
             (_, true, false) => {
                 format!("a slow first token after a prompt of the usual length, {share} % of the time")
             }
-            (_, false, true) => format!("slow decode steps after {tokens} prompt tokens"),
+            (_, false, true) => format!("slow decode steps after {tokens}"),
             (_, false, false) => "slow decode steps".into(),
         }
     }
