@@ -16,8 +16,9 @@ pub enum Event {
     WaitsForRun(String),
     /// The budget of the run is too short, as earlier runs show.
     BudgetTooShort(String),
-    /// The run begins. If `blocks` is `None`, the intervals and the time budget decide when it ends.
-    RunStarted { configurations: usize, blocks: Option<u32>, record: String },
+    /// The run begins. If `blocks` is `None`, the intervals and the time budget decide when it ends. `twins`: the labels of second
+    /// copies of configurations.
+    RunStarted { configurations: usize, blocks: Option<u32>, twins: Vec<String>, record: String },
     /// A block begins; the first one is 0. `until` blocks are planned so far; together they have about this many `requests`.
     BlockStarted { block: u32, until: u32, requests: u64 },
     /// The block is complete, and no engine is running. Displays may show the results so far.

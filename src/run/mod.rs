@@ -79,9 +79,12 @@ pub async fn run(
     let mut journal = Journal::new(recorder, listener);
     let mut schedule = Schedule::of(plan);
     let record = journal.path();
+    let is_twin = |it: &&Configuration| matches!(it.role, Some(Role::Twin { .. }));
+    let twins = plan.configurations.iter().filter(is_twin).map(|it| it.label.clone()).collect();
     journal.send(Event::RunStarted {
         configurations: plan.measured().len(),
         blocks: plan.extent.blocks,
+        twins,
         record,
     });
     let mut quiet = None;

@@ -161,7 +161,7 @@ impl State {
                 add(ShownIn::Lasting, format!("waiting: {problem}; --anyway measures without waiting"));
             }
             Event::BudgetTooShort(message) => add(ShownIn::Lasting, format!("warning: {message}")),
-            Event::RunStarted { configurations, blocks, record } => {
+            Event::RunStarted { configurations, blocks, twins, record } => {
                 let blocks = match blocks {
                     Some(blocks) => text::plural(*blocks, "block"),
                     None => format!(
@@ -175,6 +175,17 @@ impl State {
                     |budget| format!("time budget {}", text::estimated_time(budget)),
                 );
                 add(ShownIn::Block, format!("measuring {configurations} in {blocks}; {budget}"));
+                let names = twins.join(", ");
+                let of_twins = match twins.len() {
+                    0 => None,
+                    1 => Some(format!(
+                        "{names}: a second copy of that engine; the difference between the two is noise"
+                    )),
+                    _ => Some(format!(
+                        "{names}: second copies of these engines; the difference to the first is noise"
+                    )),
+                };
+                of_twins.into_iter().for_each(|text| add(ShownIn::Block, text));
                 add(ShownIn::BlockUntilReport, format!("record: {record}"));
             }
             Event::BlockStarted { block, until, .. } => {

@@ -236,7 +236,12 @@ mod tests {
             let label = || String::from("beacon");
             for event in [
                 Event::SetUp(SetUpEvent::Output { subject: label(), line: "Compiling".into() }),
-                Event::RunStarted { configurations: 1, blocks: Some(1), record: "r.jsonl".into() },
+                Event::RunStarted {
+                    configurations: 1,
+                    blocks: Some(1),
+                    twins: Vec::new(),
+                    record: "r.jsonl".into(),
+                },
                 Event::BlockStarted { block: 0, until: 1, requests: 9 },
                 Event::Sampled {
                     label: label(),
