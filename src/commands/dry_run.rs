@@ -27,16 +27,18 @@ pub fn show(plan: &Plan, results: &Path, warnings: &[String], prepared_first: &[
 
 fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> String {
     let expected = Expected::of(plan, &EarlierTimes::of(history), prepared_first);
-    let mut lines = vec![match plan.has_blocks() {
-        true => format!("would measure, in {}:", describe_order(plan)),
-        false => "would measure, where each configuration scores the text once:".into(),
-    }];
+    let mut lines = vec!["the plan of the run; nothing is measured yet:".to_string()];
+    lines.push(match plan.has_blocks() {
+        true => describe_order(plan),
+        false => "each configuration scores the text once".into(),
+    });
     if plan.has_blocks() && plan.extent.blocks.is_none() && plan.order == Order::Interleaved {
         let target = plan.extent.target * 100.0;
-        lines
-            .push(format!("(until intervals are within {target} % of their ratios, or the budget is spent)"));
+        lines.push(format!(
+            "the run ends when each interval is at most {target} % wide on either side, or when the time budget is used up"
+        ));
     }
-    lines.push(String::new());
+    lines.extend([String::new(), "configurations:".into()]);
     for (index, configuration) in plan.configurations.iter().enumerate() {
         let note = match (&configuration.unavailable, configuration.role) {
             (Some(unavailable), _) if configuration.unsupported => {
@@ -47,7 +49,7 @@ fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> St
             }
             (Some(unavailable), _) => format!("  ({})", unavailable.reason),
             (None, Some(Role::Twin { .. })) => {
-                "  (a twin: the same configuration again, to measure noise)".into()
+                "  (the twin: a second copy; the difference between the two is noise)".into()
             }
             (None, Some(Role::Baseline { .. })) => "  (the baseline's program)".into(),
             (None, Some(Role::NullEngine)) => {
@@ -67,7 +69,7 @@ fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> St
         };
         lines.push(format!("  {}{model}{dtype}{note}", configuration.label));
     }
-    lines.push(String::new());
+    lines.extend([String::new(), "requests to each of them:".into()]);
     let mut listed = BTreeSet::new();
     let workloads = plan.cases.iter().map(|case| &case.workload);
     let distinct = workloads.filter(|workload| listed.insert(workload.label.as_str()));
@@ -129,8 +131,10 @@ fn describe_order(plan: &Plan) -> String {
         }
     };
     match (plan.mode, plan.order) {
-        (Mode::OneShot, _) => format!("{blocks}, with one process for each request"),
-        (Mode::Warm, Order::Interleaved) => format!("{blocks}, each launching every configuration"),
+        (Mode::OneShot, _) => format!("{blocks}; each request has a process of its own"),
+        (Mode::Warm, Order::Interleaved) => {
+            format!("{blocks}; each block launches every configuration once and measures them in turn")
+        }
         (Mode::Warm, Order::Sequential) => format!("{blocks} of each configuration, one after the other"),
     }
 }
@@ -142,13 +146,14 @@ fn describe_requests(plan: &Plan, workload: &Workload) -> String {
         let windows = plural(rounds, "window");
         let before = if plan.has_blocks() { " before the first block" } else { "" };
         return format!(
-            "{}: at most {windows} of {tokens} tokens, scored once by each configuration{before}",
-            workload.label
+            "{}: at most {windows} of {}, scored once by each configuration{before}",
+            workload.label,
+            plural(tokens, "token")
         );
     }
     let warm_up = match workload.warmup {
         Some(0) => String::new(),
-        Some(requests) => format!(" after {requests} warm-up requests"),
+        Some(requests) => format!(" after {}", plural(requests, "warm-up request")),
         None => " after warm-up".into(),
     };
     format!("{}: {} in each block{warm_up}", workload.label, plural(rounds, "request"))
