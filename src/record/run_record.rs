@@ -335,6 +335,6 @@ impl Indices {
 }
 
 fn check_index(field: &str, index: usize, count: usize, counted: &str) -> Result<()> {
-    ensure!(index < count, "`{field}` is {index}, and there are {count} {counted}");
+    ensure!(index < count, "`{field}` is {index}, but the number of {counted} is {count}");
     Ok(())
 }

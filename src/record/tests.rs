@@ -217,16 +217,19 @@ fn an_invalid_index_is_an_error_with_its_line_and_field() {
     let warning = Warning { configuration: Some(1), message: "noisy".into() };
     let scored = HeldOutScores { launch: 4, sequence: 0, ..HeldOutScores::default() };
     let reference = ReferenceToken { launch: 4, verifier: 7, ..ReferenceToken::default() };
-    let configuration_error = "`configuration` is 1, and there are 1 configurations in the plan";
+    let configuration_error = "`configuration` is 1, but the number of configurations in the plan is 1";
     for (entry, expected) in [
-        (sample(4, 9), "`case` is 9, and there are 1 cases in the plan"),
+        (sample(4, 9), "`case` is 9, but the number of cases in the plan is 1"),
         (sample(5, 0), "`launch` is 5, and no earlier launch has that number"),
         (launch(4, 0), "`launch` is 4, and an earlier launch has that number"),
         (launch(0, 1), configuration_error),
         (Entry::Failure(failure), configuration_error),
         (Entry::Warning(warning), configuration_error),
-        (Entry::Scored(scored), "`sequence` is 0, and there are 0 held-out texts of its model"),
-        (Entry::ReferenceToken(reference), "`verifier` is 7, and there are 1 configurations in the plan"),
+        (Entry::Scored(scored), "`sequence` is 0, but the number of held-out texts of its model is 0"),
+        (
+            Entry::ReferenceToken(reference),
+            "`verifier` is 7, but the number of configurations in the plan is 1",
+        ),
     ] {
         assert_eq!(error_of(entry), format!("line 3: {expected}"));
     }
@@ -241,7 +244,8 @@ fn an_invalid_index_in_the_plan_is_an_error_with_its_field() {
         RunRecord::parse(lines(&[header]).as_slice()).unwrap_err().to_string()
     };
     let case_error = error_of(|header| header.plan.cases[0].configuration = 3);
-    let expected = "line 1: `plan.cases[0].configuration` is 3, and there are 1 configurations in the plan";
+    let expected =
+        "line 1: `plan.cases[0].configuration` is 3, but the number of configurations in the plan is 1";
     assert_eq!(case_error, expected);
     let twin_error = error_of(|header| header.plan.configurations[0].role = Some(Role::Twin { of: 1 }));
     assert!(twin_error.starts_with("line 1: `plan.configurations[0].role.of` is 1"), "{twin_error}");

@@ -13,6 +13,7 @@ use anyhow::{Result, ensure};
 
 use super::Prompts;
 use crate::plan::{Prompt, Workload};
+use crate::text::plural;
 
 /// A text with fewer tokens has no perplexity: chance would decide it.
 const MIN_TOKENS: usize = 32;
@@ -55,8 +56,8 @@ impl Prompts {
         };
         ensure!(
             ids.len() >= MIN_TOKENS,
-            "the text has {} tokens, and a perplexity needs {MIN_TOKENS}\nhint: a longer text",
-            ids.len()
+            "the text has {}, and a perplexity needs {MIN_TOKENS}\nhint: a longer text",
+            plural(ids.len(), "token")
         );
         let ranges = cut(ids.len(), body, most, !self.bos.is_empty());
         let mut ends = self.bytes_until_ends(&ids, &ranges);
