@@ -203,7 +203,7 @@ impl<'a> RunData<'a> {
             line(&format!("{} ({cases})", self.plan.configurations[index].label))
         });
         let names = names.collect::<Vec<_>>().join(", ");
-        Some(format!("{count} of {all} cases have no samples: {names}"))
+        Some(format!("cases without samples: {count} of {all}: {names}"))
     }
 
     /// Whether the configuration has a row. A twin, the program of a baseline and a separate verifier have

@@ -16,7 +16,7 @@ use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
 use crate::run::verify::{Expected, verify_scores};
-use crate::text::{estimated_time, with_commas};
+use crate::text::{estimated_time, plural, with_commas};
 
 /// The time limit of a request that is made even if little time remains, unless the run's budget ends earlier.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
@@ -184,8 +184,10 @@ impl Scoring {
         let context = launched.facts().and_then(|facts| facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();
-            let reason =
-                format!("a held-out text of {tokens} tokens exceeds its context of {context}{so_far}");
+            let reason = format!(
+                "a held-out text of {} exceeds its context of {context}{so_far}",
+                plural(tokens, "token")
+            );
             return Some(ReasonToSkip::Context(reason));
         }
         if self.tokens == 0 {
@@ -199,10 +201,9 @@ impl Scoring {
         let left = check_time.left();
         let is_too_long = check_time.is_over() || estimate > left;
         is_too_long.then(|| {
-            let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
-                "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take {}, \
-                 and the check has {} left",
+                "the held-out text of {} was not scored: it would take {}, and the check had {} left",
+                plural(with_commas(tokens), "token"),
                 estimated_time(estimate),
                 estimated_time(left)
             );
@@ -218,7 +219,8 @@ impl Scoring {
     pub fn so_far(&self) -> String {
         match self.tokens {
             0 => "; no tokens were scored".into(),
-            tokens => format!("; {tokens} tokens were scored"),
+            1 => "; 1 token was scored".into(),
+            tokens => format!("; {} tokens were scored", with_commas(tokens)),
         }
     }
 }

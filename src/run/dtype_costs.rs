@@ -275,7 +275,7 @@ impl Measurement<'_, '_, '_> {
         let answers = answered.map_err(|cause| cause.to_string()).and_then(|answers| {
             let tokens: usize = answers.logprobs.iter().map(Vec::len).sum();
             match tokens < MIN_TOKENS {
-                true => Err(format!("{tokens} tokens were scored, and {MIN_TOKENS} are needed")),
+                true => Err(format!("of {MIN_TOKENS} needed tokens, only {tokens} could be scored")),
                 false => Ok((answers, by)),
             }
         });

@@ -18,6 +18,7 @@ use crate::record::{Continued, Entry, HeldOut, HeldOutScores};
 use crate::run::blocking::off_thread;
 use crate::run::process::{Cause, EngineFailure, LaunchError, Stage, describe_exit};
 use crate::run::reference_answers;
+use crate::text::plural;
 
 /// The weight of a configuration in the time of all checks. The verifier has twice the time of another engine, because without its
 /// answers nothing can be compared.
@@ -220,7 +221,8 @@ impl OutputChecks<'_, '_> {
                     self.journal.take(Entry::Scored(scored))?;
                 }
                 Err(cause) => {
-                    let (request, so_far) = (format!("`score` of {} tokens", ids.len()), scoring.so_far());
+                    let (request, so_far) =
+                        (format!("`score` of {}", plural(ids.len(), "token")), scoring.so_far());
                     self.record_no_answer(launched, check_time, &request, cause, &so_far).await?;
                     return Ok(Duration::ZERO);
                 }

@@ -21,6 +21,7 @@ use crate::plan::prompts;
 use crate::plan::{Extent, Model, Verification};
 use crate::record::{CheckedOutput, DifferingToken, Entry, ReadText, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
+use crate::text::plural;
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` or the expected time
 /// of the check, and at most `MAX_TIME`. With the default budget, it is the rest of the budget, within the same bounds. With a
@@ -76,7 +77,7 @@ impl OutputChecks<'_, '_> {
         let is_of_checked =
             |it: &UnverifiedSample| unverified_samples.iter().any(|of| of.configuration == it.configuration);
         let further: Vec<UnverifiedSample> = further.into_iter().filter(is_of_checked).collect();
-        let no_time = format!("the budget left no time to check the tokens of {samples} samples");
+        let no_time = format!("the budget left no time to check the tokens of {}", plural(samples, "sample"));
         if check_time.budget_is_over() {
             return self.add_short_of_model(model, no_time, false);
         }
@@ -209,7 +210,7 @@ impl OutputChecks<'_, '_> {
         }
         let (total, checked) = (unverified_samples.len(), unverified_samples.len().saturating_sub(left_out));
         if left_out > 0 {
-            let reason = format!("the tokens of {left_out} of {total} samples were not checked: ");
+            let reason = format!("the tokens of {left_out} of {} were not checked: ", plural(total, "sample"));
             match last_refusal {
                 // If the verifier refused a request, more time does not help.
                 Some(refusal) => self.add_unchecked_model(model, reason + &refusal, None)?,

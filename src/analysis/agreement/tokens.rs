@@ -93,7 +93,8 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
             };
             if let Some(expected) = expected.filter(|&it| it != reported && takes_ids(&sample)) {
                 wrong_prompt.get_or_insert_with(|| {
-                    format!("expected {expected} prompt tokens in {}, got {reported}", text())
+                    let expected = plural(expected, "prompt token");
+                    format!("expected {expected} in {}, got {reported}", text())
                 });
             }
             let given = sequence.output_ids.as_ref().map(Vec::len);

@@ -7,7 +7,7 @@ use super::configuration_data::{About, ConfigurationData, Contradiction, time};
 use crate::analysis::metric::{self, MetricId};
 use crate::plan::Prompt;
 use crate::record::Sample;
-use crate::text::{three_digits, with_commas};
+use crate::text::{plural, three_digits, with_commas};
 use stats::median;
 
 /// The difference of the times that shows a false claim. A smaller one may be due to a change of the machine's speed.
@@ -102,9 +102,10 @@ impl Fastest {
             PromptKind::Text => ("text", "a repeated pattern"),
             PromptKind::Pattern => ("a repeated pattern", "text"),
         };
-        let (tokens, ratio) = (with_commas(self.tokens as usize), three_digits(self.ratio(faster)));
+        let tokens = plural(with_commas(self.tokens as usize), "prompt token");
+        let ratio = three_digits(self.ratio(faster));
         let message = format!(
-            "reports {tokens} prompt tokens in every request of {}, but answers prompts of {fast_kind} {ratio} times as fast as \
+            "reports {tokens} in every request of {}, but answers prompts of {fast_kind} {ratio} times as fast as \
              prompts of {slow_kind}: its first token comes after {} instead of {} ({} launches)",
             subject.case_name(self.case),
             time(self.middle(faster, |(fast, _)| fast)),
@@ -112,7 +113,7 @@ impl Fastest {
             self.by_launch.len()
         );
         let observed = format!("{ratio} times as fast with prompts of {fast_kind}");
-        subject.contradiction(About::PromptTokens, format!("{tokens} prompt tokens"), observed, &message)
+        subject.contradiction(About::PromptTokens, tokens, observed, &message)
     }
 }
 

@@ -140,7 +140,7 @@ fn weight_difference(base: &Configuration, new: &Configuration) -> Option<Differ
 /// work of a request. The rounds of a scored text are its windows.
 fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
     let prompt = |it: &Workload| match &it.prompt {
-        Prompt::Tokens(tokens) => format!("{tokens} tokens"),
+        Prompt::Tokens(tokens) => text::plural(tokens, "token"),
         Prompt::Text(text) => text.to_string(),
     };
     let sampling = |it: &Workload| match &it.sampling {
