@@ -97,27 +97,28 @@ pub fn shorten(text: &str, limit: usize) -> String {
     format!("{}…", kept.into_iter().collect::<String>().trim_end())
 }
 
-/// Cuts a text after a word, to at most `limit` columns. A text between backticks, such as a command, is kept or left out as a
-/// whole.
-pub fn shorten_at_word(text: &str, limit: usize) -> String {
-    const END: &str = " ...";
+/// Leaves out clauses at the end of a text, to at most `limit` columns. A clause ends with `; ` or `. ` outside backticks. If the
+/// first clause alone is too long, the text is cut after a word, and `rest` names the command that shows it all. So no text ends
+/// within a sentence without a word about the rest.
+pub fn shorten_at_clause(text: &str, limit: usize, rest: &str) -> String {
     if width(text) <= limit {
         return text.to_string();
     }
-    let kept: String = take_fitting(text.chars(), limit.saturating_sub(END.len())).into_iter().collect();
-    let is_complete = text[kept.len()..].starts_with(' ');
-    let words = match kept.rfind(' ') {
-        Some(space) if !is_complete => &kept[..space],
-        _ => &kept,
-    };
-    let in_backticks = words.matches('`').count() % 2 == 1;
+    let ends = text.match_indices("; ").chain(text.match_indices(". ").map(|(at, end)| (at + 1, end)));
+    let is_outside = |at: &usize| text[..*at].matches('`').count().is_multiple_of(2);
+    let fitting = ends.map(|(at, _)| at).filter(is_outside).filter(|at| width(&text[..*at]) <= limit);
+    if let Some(end) = fitting.max() {
+        return text[..end].to_string();
+    }
+    let end = format!(" ... (all: `{rest}`)");
+    let kept: String = take_fitting(text.chars(), limit.saturating_sub(width(&end))).into_iter().collect();
+    let words = kept.rfind(' ').map_or(kept.as_str(), |space| &kept[..space]);
+    // A text between backticks, such as a command, is kept or left out as a whole.
     let words = match words.rfind('`') {
-        Some(backtick) if in_backticks => &words[..backtick],
+        Some(backtick) if words.matches('`').count() % 2 == 1 => &words[..backtick],
         _ => words,
     };
-    let kept = words.trim_end().trim_end_matches([',', ';', ':']);
-    // A single long word has no space.
-    if kept.is_empty() { shorten(text, limit) } else { format!("{kept}{END}") }
+    format!("{}{end}", words.trim_end().trim_end_matches([',', ';', ':']))
 }
 
 /// Cuts a text at its beginning to at most `limit` columns, because the end of a path is more informative.
@@ -343,12 +344,18 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_after_a_word_and_not_in_a_command() {
-        let cut = |limit| shorten_at_word("busy, so run `orchestrate calibrate` again", limit);
-        assert_eq!(cut(100), "busy, so run `orchestrate calibrate` again");
-        assert_eq!(cut(40), "busy, so run `orchestrate calibrate` ...");
-        assert_eq!(cut(39), "busy, so run ...");
-        assert_eq!([cut(15), cut(9), cut(3)], ["busy, so ...", "busy ...", "bu…"]);
+    fn a_text_is_shortened_by_whole_clauses_or_says_where_the_rest_is() {
+        let text = "the machine was busy; run `orchestrate calibrate; x` again. Then compare";
+        let cut = |limit| shorten_at_clause(text, limit, "orchestrate explain a");
+        assert_eq!(cut(100), text);
+        assert_eq!(cut(71), "the machine was busy; run `orchestrate calibrate; x` again.");
+        assert_eq!([cut(58), cut(20)], ["the machine was busy"; 2]);
+        let long = shorten_at_clause(
+            "one clause of `so many words` that has no end anywhere",
+            50,
+            "orchestrate explain a",
+        );
+        assert_eq!(long, "one clause of ... (all: `orchestrate explain a`)");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::report::Content;
 use crate::report::document::{
     Column, Document, Layouts, Line, Lines, List, NamedField, Section, Table, column,
 };
+use crate::report::headings::{BETWEEN, BLOCKS, CASE, ENGINE, METRIC, PAIRED};
 use crate::report::json::json_bytes;
 use crate::shell::Usage;
 use crate::text::{line, plural, shorten_start};
@@ -129,8 +130,8 @@ impl Content for Floors<'_> {
             let nothing = "no engine was measured with a twin, so the noise floor is unknown";
             return Document { parts: vec![Section::NoTable(nothing)], summary: None };
         }
-        let values = ["paired", "between", "blocks"].map(|title| Column::value(title, ""));
-        let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(values).collect();
+        let values = [PAIRED, BETWEEN, BLOCKS].map(|heading| Column::value(heading, ""));
+        let columns = [ENGINE, CASE, METRIC].map(Column::named).into_iter().chain(values).collect();
         let parts = vec![
             Section::Heading("the noise floor of this machine:".into()),
             Section::Table(Table { columns, lines, gap: 2, ..Table::default() }),

@@ -10,9 +10,10 @@ use super::records::no_record;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
 use crate::record::{self, RunRecord, results_dir};
-use crate::report::explain::{Detail, explain as explanation, explain_term};
+use crate::report::explain::{Detail, explain as explanation, explain_term, similar_term};
 use crate::report::{FORMATS, Format};
 use crate::shell::{Usage, pasteable};
+use crate::text::line;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -32,11 +33,12 @@ pub struct ExplainArgs {
 
 pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     let (names, named_record) = split(&arguments.names);
+    let names = &as_typed(names);
     let results = results_dir(arguments.results.as_deref());
     let latest = if named_record.is_none() { record::latest_in(&results)? } else { None };
     let Some(path) = named_record.clone().or(latest) else {
         // A term needs no record.
-        let Some(term) = explain_term(names) else { return Err(no_record(&results)) };
+        let Some(term) = explain_term(names) else { return Err(no_record_or_term(names, &results)) };
         output::show(&term, arguments.format)?;
         return Ok(DONE);
     };
@@ -70,12 +72,31 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     Ok(DONE)
 }
 
+/// The error for words that are no term, if there is no record.
+fn no_record_or_term(names: &[String], results: &Path) -> anyhow::Error {
+    match similar_term(names) {
+        Some(command) => {
+            let (name, folder) = (line(&names.join(" ")), results.display());
+            Usage(format!("no term `{name}`, and no run record in the folder `{folder}`\nhint: {command}"))
+                .into()
+        }
+        None => no_record(results),
+    }
+}
+
 /// Splits the words into names and the record: the last word, if it ends in `.jsonl` or is the path of a file.
 fn split(words: &[String]) -> (&[String], Option<PathBuf>) {
     match words {
         [names @ .., last] if last.ends_with(".jsonl") || is_file_path(last) => (names, Some(last.into())),
         names => (names, None),
     }
+}
+
+/// The words as the user typed them: a shell replaces `~` by the user's folder.
+fn as_typed(names: &[String]) -> Vec<String> {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let typed = |name: &String| if *name == home { "~".to_string() } else { name.clone() };
+    names.iter().map(typed).collect()
 }
 
 /// Whether a word is the path of a file. A name without a slash is an engine or a case, even if a file has this name.

@@ -10,6 +10,7 @@ use crate::cli::formats;
 use crate::report::document::{
     Column, Document, Field, Item, Layouts, Line, Lines, List, NamedField, Section, Table, column,
 };
+use crate::report::headings::{COST, MEDIAN, P95, SAMPLES};
 use crate::report::json::json_bytes;
 use crate::report::{self, Content, Format};
 use crate::run::overhead::{Overhead, Timing};
@@ -36,8 +37,8 @@ impl Content for Overhead {
         let line = |it: &Timing| {
             Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])
         };
-        let values = ["n", "median", "p95"].map(|title| Column::value(title, ""));
-        let columns = std::iter::once(Column::named("cost")).chain(values).collect();
+        let values = [SAMPLES, MEDIAN, P95].map(|heading| Column::value(heading, ""));
+        let columns = std::iter::once(Column::named(COST)).chain(values).collect();
         let lines = self.timings.iter().map(line).collect();
         let about = |it: &Timing| Item::Listed(format!("{}: {}", it.name, it.about));
         let items = self.timings.iter().map(about).collect();

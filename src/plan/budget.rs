@@ -94,6 +94,14 @@ pub fn time_for_shares(checks: &[(u32, Duration)]) -> Duration {
     needed
 }
 
+/// The budget that is probably enough for `wanted` blocks, after a run whose budget was enough for `measured` blocks.
+pub fn for_blocks(budget_ns: u64, measured: usize, wanted: usize) -> String {
+    let of_block = Duration::from_nanos(budget_ns) / measured.max(1) as u32;
+    // The budget of the run had its part for output checks.
+    let times = RunTimes { blocks: of_block * wanted as u32, ..RunTimes::default() };
+    budget_text(times.sufficient_budget())
+}
+
 /// A sufficient budget as `--budget` takes it: `90s`, `5m`. It is rounded up, to a second, to ten seconds or to a minute.
 pub fn budget_text(budget: Duration) -> String {
     let seconds = budget.as_secs_f64();

@@ -64,24 +64,34 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Defines `FailureKind` with the text of each kind and the parser. Each kind is one line below.
+/// Defines `FailureKind` with the text and the meaning of each kind, and the parser. Each kind is one entry below.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $word:literal,)+) => {
+    ($($(#[$attribute:meta])* $kind:ident = $word:literal, $about:literal;)+) => {
         /// The reason why something was not measured.
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(from = "String", into = "String")]
         pub enum FailureKind {
-            $($(#[$doc])* $kind,)+
+            $($(#[$attribute])* #[doc = $about] $kind,)+
             /// A kind that a later version of this program wrote.
             Other(String),
         }
 
         impl FailureKind {
-            /// The text in records and tables.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+
+            /// The text in records.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$kind => $word,)+
                     Self::Other(word) => word,
+                }
+            }
+
+            /// The meaning for a reader of a report, as a sentence about an engine or a case. Empty for an unknown kind.
+            pub fn about(&self) -> &'static str {
+                match self {
+                    $(Self::$kind => $about,)+
+                    Self::Other(_) => "",
                 }
             }
 
@@ -96,45 +106,38 @@ macro_rules! kinds {
     };
 }
 
+// Engines too can report the kinds from `unsupported` on; `protocol::FailureKind` explains them to their authors.
 kinds! {
-    /// The program could not be started, or the system's loader could not load its libraries.
-    Start = "start",
-    /// The process ended before it answered, or after it answered `failed`.
-    Exited = "exited",
-    /// No answer within the deadline.
-    Timeout = "timeout",
-    /// A request took longer than `--max-request-time` allows.
-    TooSlow = "too_slow",
-    /// The time budget ended before the measurement.
-    NoTime = "no_time",
-    /// The engine wrote more into its working folder than the limit allows.
-    FolderFull = "folder_full",
-    /// The engine uses another version of the protocol.
-    Version = "version",
-    /// The engine sent a line that violates the protocol.
-    Protocol = "protocol",
-    /// The engine's answer does not fit the request.
-    WrongOutput = "wrong_output",
-    /// The engine refused a request that it must refuse, such as a prompt beyond the context.
-    Refused = "refused",
-    // Engines too can report the kinds below; `protocol::FailureKind` explains them.
-    /// The engine does not support something that the run needs.
-    Unsupported = "unsupported",
-    /// The engine cannot run on this machine.
-    Unavailable = "unavailable",
-    BadRequest = "bad_request",
-    Model = "model",
-    Context = "context",
-    OutOfMemory = "out_of_memory",
-    Device = "device",
+    Start = "start", "The program could not be started, or its libraries could not be loaded.";
+    Exited = "exited", "The process ended before it answered.";
+    Timeout = "timeout", "The engine gave no answer within the deadline (`--timeout`).";
+    TooSlow = "too_slow", "A request took longer than `--max-request-time` allows.";
+    NoTime = "no_time", "The time budget of the run ended first. This is no fault of the engine.";
+    FolderFull = "folder_full", "The engine wrote more into its working folder than the limit allows.";
+    Version = "version", "The engine uses another version of the protocol.";
+    Protocol = "protocol", "The engine sent a line that violates the protocol.";
+    WrongOutput = "wrong_output", "The engine's answer does not fit the request.";
+    Refused = "refused", "The engine refused a request that it must refuse. This is not a failure.";
+    Unsupported = "unsupported", "The engine does not support something that the run needs.";
+    Unavailable = "unavailable", "The engine cannot run on this machine as it is now.";
+    BadRequest = "bad_request", "The engine did not accept a request.";
+    Model = "model", "The engine could not open or read the model.";
+    Context = "context", "A request has more tokens than the engine's context holds.";
+    OutOfMemory = "out_of_memory", "The engine had too little memory.";
+    Device = "device", "The device of the engine failed.";
     #[default]
-    Internal = "internal",
+    Internal = "internal", "The engine failed for another reason.";
 }
 
 impl FailureKind {
     /// The kind of failure of a configuration that cannot be measured (`Configuration::unavailable`).
     pub fn of_unavailable(configuration: &Configuration) -> Self {
         if configuration.unsupported { Self::Unsupported } else { Self::Unavailable }
+    }
+
+    /// The text in a table: `too slow`.
+    pub fn words(&self) -> String {
+        self.as_str().replace('_', " ")
     }
 }
 

@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Column, Layout, Line, Section, Table};
+use super::headings::{self, Heading};
 use super::labels::{Labels, name_of};
 use super::resources::{Fact, Quantity, RESOURCE_FACTS, Resources};
 use super::rows::Row;
 use super::run_report::Report;
 use super::wall_time::{PARTS, TimePart, WallTime};
-use crate::analysis::metric::{MemorySource, Scale, Unit};
+use crate::analysis::metric::{MemorySource, MetricId, Scale, Unit, by_id};
 use crate::text::{shorten, three_digits};
-
-const REMAINDER_TITLE: &str = "rest";
 
 /// The measured cases of a report, each with the values of its line.
 struct Cases<'a, T> {
@@ -38,7 +37,10 @@ impl<'a, T> Cases<'a, T> {
             Line::of(names.into_iter().chain(cells(shown)).collect())
         };
         Table {
-            columns: [Column::named("case"), Column::named("engine")].into_iter().chain(values).collect(),
+            columns: [Column::named(headings::CASE), Column::named(headings::ENGINE)]
+                .into_iter()
+                .chain(values)
+                .collect(),
             lines: self.rows.iter().map(line).collect(),
             gap: layout.gap,
             ..Table::default()
@@ -56,7 +58,7 @@ pub struct ResourceTable<'a> {
     unknown: Vec<TitledFact>,
 }
 
-type TitledFact = (&'static str, &'static Fact);
+type TitledFact = (Heading, &'static Fact);
 
 impl<'a> ResourceTable<'a> {
     pub fn of(report: &'a Report) -> Option<Self> {
@@ -67,13 +69,14 @@ impl<'a> ResourceTable<'a> {
         };
         let bytes = scale_of(Quantity::is_bytes, Unit::Bytes);
         let joules = scale_of(Quantity::is_joules, Unit::Joules);
-        let titled = RESOURCE_FACTS.iter().filter_map(|fact| Some((fact.title?, fact)));
+        let titled = RESOURCE_FACTS.iter().filter_map(|fact| Some((fact.heading()?, fact)));
         let (known, unknown) = titled.partition(|&(_, fact): &TitledFact| values(fact).next().is_some());
         Some(Self { cases, bytes, joules, known, unknown })
     }
 
     pub fn table(&self, layout: Layout) -> Table {
-        let columns = self.known.iter().map(|(title, fact)| Column::value(title, self.scale(fact).symbol));
+        let columns =
+            self.known.iter().map(|(heading, fact)| Column::value(*heading, self.scale(fact).symbol));
         let cell = |resources: &Resources, fact: &Fact| match ((fact.value_of)(resources), fact.quantity) {
             (None, _) => "n/a".into(),
             (Some(value), Quantity::Plain(_) | Quantity::Gpu(_)) => three_digits(value),
@@ -107,7 +110,8 @@ fn resource_legend(unknown: &[TitledFact]) -> Vec<String> {
     let of_gpus = |fact: &Fact| fact.quantity.is_of_gpus();
     let no_gpu = RESOURCE_FACTS.iter().filter(|fact| fact.title.is_some() && of_gpus(fact)).count()
         == unknown.iter().filter(|(_, fact)| of_gpus(fact)).count();
-    let titles = unknown.iter().filter(|(_, fact)| !(no_gpu && of_gpus(fact))).map(|(title, _)| *title);
+    let titles =
+        unknown.iter().filter(|(_, fact)| !(no_gpu && of_gpus(fact))).map(|(heading, _)| heading.title);
     let titles: Vec<&str> = titles.chain(no_gpu.then_some("all GPU values")).collect();
     if !titles.is_empty() {
         legend.push(format!("n/a in every row: {}", titles.join(", ")));
@@ -162,16 +166,16 @@ impl<'a> WallTimeTable<'a> {
     }
 
     pub fn table(&self, layout: Layout) -> Table {
-        let titles = self.parts.iter().map(|part| part.name().replace('_', " "));
-        let titles = titles.chain([REMAINDER_TITLE.to_string(), "total".to_string()]);
-        let columns = titles.map(|title| Column::value(&title, self.scale.symbol)).collect();
+        let total = Heading::from(by_id(MetricId::TOTAL));
+        let headings = self.parts.iter().map(|part| part.heading()).chain([headings::REMAINDER, total]);
+        let columns = headings.map(|heading| Column::value(heading, self.scale.symbol)).collect();
         self.cases.table(layout, columns, |wall_time| time_cells(wall_time, &self.parts, self.scale))
     }
 
     pub fn sections(&self, layout: Layout) -> [Section; 2] {
         let labels = Labels::of(self.cases.report, Layout { columns_of_varying_options: false, ..layout });
-        let rest =
-            format!("{REMAINDER_TITLE}: time that neither the engine nor the orchestrator assigns to a part");
+        let Heading { title, about } = headings::REMAINDER;
+        let rest = format!("{title}: {}", about.trim_end_matches('.'));
         let mut notes =
             vec![rest, "the first request of a launch takes longer: see the metric `first_run`".into()];
         let shortened = self.cases.rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use super::document::{Column, Item, Layout, Line, List, Section, Table};
+use super::headings;
 use super::labels::Labels;
 use super::rows::Row;
 use super::run_report::Report;
-use crate::analysis::metric::MetricId;
+use crate::analysis::metric::{MetricId, by_id};
 use crate::text::{significant_digits, three_digits};
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
@@ -133,10 +134,10 @@ fn table(costs: &[Cost], price_per_hour: f64, layout: Layout) -> Table {
     let columns = vec![
         Column::cases(),
         Column::engines(),
-        Column::value("throughput", "tok/s"),
-        Column::value("cost of\n1 M tokens", ""),
-        Column::value("saved\nvs ref", ""),
-        Column::value("vs ref", ""),
+        Column::value(by_id(MetricId::THROUGHPUT), "tok/s"),
+        Column::value(headings::COST_OF_TOKENS, ""),
+        Column::value(headings::SAVED, ""),
+        Column::value(headings::VS_REFERENCE, ""),
     ];
     let notes = vec![format!(
         "cost: of a million generated tokens, one request after the other, if an hour of this machine costs {price_per_hour}; \

@@ -2,16 +2,14 @@
 //! whole requests and the peak memory. If an engine has several workloads of a scenario, a last line has their means.
 
 use super::document::{Column, Layout, Line, Section, Table};
-use super::grid::{MIN_VALUES_FOR_P95, MIN_VALUES_FOR_P99};
+use super::headings::{self, Heading, MAX, MEAN, MIN, P50, P95, P99, STD};
 use super::labels::{Labels, name_of};
+use super::marks::{MIN_VALUES_FOR_P95, MIN_VALUES_FOR_P99, Mark};
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use crate::analysis::metric::{self, Better, Metric, MetricId, Scale, Unit};
 use crate::text::shorten;
 use stats::Summary;
-
-/// Precedes a percentile of few values.
-const ESTIMATE: &str = "~";
 
 pub struct DistributionTable<'a> {
     report: &'a Report,
@@ -21,11 +19,11 @@ pub struct DistributionTable<'a> {
 }
 
 /// The statistics of a metric, in the order of `Numbers::values`.
-const OF_METRIC: [&str; 7] = ["mean", "std", "min", "max", "p50", "p95", "p99"];
+const OF_METRIC: [Heading; 7] = [MEAN, STD, MIN, MAX, P50, P95, P99];
 /// The statistics of a rate. A high percentile of a rate is one of the best values, so the times of requests have them instead.
-const OF_RATE: &[&str] = &["mean", "std", "min", "max"];
+const OF_RATE: &[Heading] = &[MEAN, STD, MIN, MAX];
 /// The statistics of the time of a request, in the order of `Numbers::requests`.
-const OF_REQUESTS: [&str; 4] = ["mean", "p50", "p95", "p99"];
+const OF_REQUESTS: [Heading; 4] = [MEAN, P50, P95, P99];
 
 /// The numbers of a line. A line of averages has the means of the lines above it.
 struct Numbers {
@@ -67,7 +65,7 @@ impl<'a> DistributionTable<'a> {
         tables.max_by_key(|table| table.columns.len()).unwrap_or_default()
     }
 
-    fn table_of(&self, metric: &Metric, rows: &[&Row], layout: Layout) -> Table {
+    fn table_of(&self, metric: &'static Metric, rows: &[&Row], layout: Layout) -> Table {
         let layout = Layout { columns_of_varying_options: false, ..layout };
         let labels = Labels::of(self.report, layout);
         let numbers: Vec<Numbers> = rows.iter().filter_map(|row| Numbers::of(row)).collect();
@@ -84,19 +82,23 @@ impl<'a> DistributionTable<'a> {
             false => &OF_REQUESTS[..1],
         };
         let grouped = |group, scale: Scale| {
-            move |title: &&str| Column { group: Some(group), ..Column::value(title, scale.symbol) }
+            move |heading: &Heading| Column { group: Some(group), ..Column::value(*heading, scale.symbol) }
         };
-        let mut columns = vec![Column::named("case"), Column::named("engine"), Column::value("n", "")];
+        let mut columns = vec![
+            Column::named(headings::CASE),
+            Column::named(headings::ENGINE),
+            Column::value(headings::SAMPLES, ""),
+        ];
         columns.extend(of_metric.iter().map(grouped(metric.title, scale)));
-        columns.extend(of_requests.iter().map(grouped("request", requests_scale)));
-        columns.push(Column::value("peak mem", self.bytes.symbol));
+        columns.extend(of_requests.iter().map(grouped(headings::REQUEST.title, requests_scale)));
+        columns.push(Column::value(metric::by_id(MetricId::PEAK_MEMORY), self.bytes.symbol));
         let line = |case: String, engine: &str, it: &Numbers| {
             let count = it.count.map_or_else(String::new, |count| count.to_string());
             let mut cells = vec![shorten(&case, layout.max_word), labels.short(engine), count];
-            let write = |titles: &[&str], values: &[f64], scale: Scale| -> Vec<String> {
-                let cells = titles.iter().zip(values).map(|(title, value)| match value.is_finite() {
-                    true => format!("{}{}", mark(title, it.fewest), scale.write(*value)),
-                    false => "n/a".into(),
+            let write = |headings: &[Heading], values: &[f64], scale: Scale| -> Vec<String> {
+                let cells = headings.iter().zip(values).map(|(heading, value)| match value.is_finite() {
+                    true => format!("{}{}", mark(*heading, it.fewest), scale.write(*value)),
+                    false => Mark::NotAvailable.to_string(),
                 });
                 cells.collect()
             };
@@ -119,16 +121,16 @@ impl<'a> DistributionTable<'a> {
                 ));
             }
         }
-        let is_marked =
-            lines.iter().flat_map(|line: &Line| &line.cells).any(|cell| cell.starts_with(ESTIMATE));
-        let notes = is_marked.then(|| {
-            format!(
-                "{ESTIMATE}: only an estimate: a p95 needs {MIN_VALUES_FOR_P95} values, and a p99 needs {MIN_VALUES_FOR_P99}; hint: \
-                 more `--iterations` or `--blocks`"
-            )
+        let is_marked = lines
+            .iter()
+            .flat_map(|line: &Line| &line.cells)
+            .any(|cell| cell.starts_with(Mark::FewValues.sign()));
+        let notes = is_marked
+            .then(|| format!("{}; hint: more `--iterations` or `--blocks`", Mark::FewValues.legend()));
+        let of_request = (!of_requests.is_empty()).then(|| {
+            let Heading { title, about } = headings::REQUEST;
+            format!("{title}: {}", about.trim_end_matches('.'))
         });
-        let of_request =
-            (!of_requests.is_empty()).then(|| "request: the time of a whole request".to_string());
         let notes = of_request.into_iter().chain(notes).collect();
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
     }
@@ -172,13 +174,13 @@ impl Numbers {
 }
 
 /// The mark of a percentile of this many values.
-fn mark(title: &str, values: usize) -> &'static str {
-    let needed = match title {
-        "p95" => MIN_VALUES_FOR_P95,
-        "p99" => MIN_VALUES_FOR_P99,
+fn mark(heading: Heading, values: usize) -> &'static str {
+    let needed = match heading {
+        P95 => MIN_VALUES_FOR_P95,
+        P99 => MIN_VALUES_FOR_P99,
         _ => 0,
     };
-    if values < needed { ESTIMATE } else { "" }
+    if values < needed { Mark::FewValues.sign() } else { "" }
 }
 
 #[cfg(test)]
@@ -197,12 +199,12 @@ mod tests {
         let mean = Numbers::mean(&[line(1.0, Some(8.0), 5), line(3.0, None, 200)]);
         assert_eq!((mean.values, mean.requests, mean.memory), (vec![2.0, 3.0], vec![20.0], None));
         // A mean of estimates is an estimate.
-        assert_eq!((mean.count, mark("p99", mean.fewest)), (None, ESTIMATE));
+        assert_eq!((mean.count, mark(P99, mean.fewest)), (None, "~"));
     }
 
     #[test]
     fn a_percentile_of_few_values_is_an_estimate() {
-        let marked = |values| ["p50", "p95", "p99", "max"].map(|title| mark(title, values) == ESTIMATE);
+        let marked = |values| [P50, P95, P99, MAX].map(|heading| mark(heading, values) == "~");
         assert_eq!(marked(3), [false, true, true, false]);
         assert_eq!(marked(20), [false, false, true, false]);
         assert_eq!(marked(100), [false; 4]);

@@ -1,6 +1,7 @@
 //! Content in three shapes: a document for people, lines for a spreadsheet, JSON for programs. A format renders one of
 //! them. Content does not know the format, and a format does not know the content.
 
+use super::headings::{self, Heading};
 use super::rows::FailureSummary;
 
 /// Content that formats can show. Formats that need lines cannot show content without lines.
@@ -226,8 +227,8 @@ const MAX_ENGINE_WIDTH: usize = 20;
 const MAX_CASE_WIDTH: usize = 16;
 
 impl Column {
-    pub fn named(title: &str) -> Self {
-        let (title, kind) = (title.to_string(), ColumnKind::Name);
+    pub fn named(heading: impl Into<Heading>) -> Self {
+        let (title, kind) = (heading.into().title.to_string(), ColumnKind::Name);
         Self {
             title,
             group: None,
@@ -241,20 +242,25 @@ impl Column {
 
     /// Labels of engines. No label is shortened; in a table that is too wide, a long one has several lines.
     pub fn engines() -> Self {
-        Self { overflow: Overflow::InLines(MAX_ENGINE_WIDTH), ..Self::named("engine") }
+        Self { overflow: Overflow::InLines(MAX_ENGINE_WIDTH), ..Self::named(headings::ENGINE) }
     }
 
     /// Labels of cases, as `engines`.
     pub fn cases() -> Self {
-        Self { overflow: Overflow::InLines(MAX_CASE_WIDTH), ..Self::named("case") }
+        Self { overflow: Overflow::InLines(MAX_CASE_WIDTH), ..Self::named(headings::CASE) }
     }
 
-    pub fn fact(title: &str) -> Self {
-        Self { kind: ColumnKind::Fact, ..Self::named(title) }
+    pub fn fact(heading: impl Into<Heading>) -> Self {
+        Self { kind: ColumnKind::Fact, ..Self::named(heading) }
     }
 
-    pub fn value(title: &str, unit: &'static str) -> Self {
-        Self { unit, kind: ColumnKind::Value, is_text: false, ..Self::named(title) }
+    pub fn value(heading: impl Into<Heading>, unit: &'static str) -> Self {
+        Self { unit, kind: ColumnKind::Value, is_text: false, ..Self::named(heading) }
+    }
+
+    /// The column with another title, which has the heading as a part: `TTFT @512`.
+    pub fn titled(self, title: String) -> Self {
+        Self { title, ..self }
     }
 }
 

@@ -43,7 +43,7 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
                 let (requested, reported) = factor.mismatch(engine)?;
                 let [requested, reported] =
                     [requested, reported].map(|value| shorten(&value, MAX_WORD_IN_SENTENCE));
-                let title = factor.title;
+                let title = factor.heading.title;
                 Some(line(&format!("{label}: reports {title} `{reported}`, but `{requested}` was requested")))
             }));
         }

@@ -2,13 +2,14 @@
 //! threads. A factor that the plan varied is a column, or part of the engine's name where the column does not fit. A fact that
 //! engines report differently is a column too. The caption has all other facts.
 
+use super::headings::{self, Heading};
 use super::rows::{Dtype, Engine, Row};
 use crate::machine::Device;
 use crate::text::shorten;
 
 pub struct Factor {
     pub id: FactorId,
-    pub title: &'static str,
+    pub heading: Heading,
     /// The value that the engine reported.
     pub reported: fn(&Engine) -> Option<String>,
     /// The value that the plan requested; `None` where the engine chose.
@@ -29,21 +30,21 @@ pub enum FactorId {
 pub const FACTORS: [Factor; 5] = [
     Factor {
         id: FactorId::Model,
-        title: "model",
+        heading: headings::MODEL,
         reported: |engine| Some(engine.model.clone()),
         requested: |engine| Some(engine.model.clone()),
         matches_request: |_, _| true,
     },
     Factor {
         id: FactorId::Version,
-        title: "version",
+        heading: headings::VERSION,
         reported: |engine| engine.version.clone(),
         requested: |_| None,
         matches_request: |_, _| true,
     },
     Factor {
         id: FactorId::Device,
-        title: "device",
+        heading: headings::DEVICE,
         reported: |engine| engine.device.as_ref().map(Device::to_string),
         requested: |engine| engine.requested.device.as_ref().map(Device::to_string),
         matches_request: |requested, engine| {
@@ -52,7 +53,7 @@ pub const FACTORS: [Factor; 5] = [
     },
     Factor {
         id: FactorId::Dtype,
-        title: "dtype",
+        heading: headings::DTYPE,
         reported: |engine| engine.dtype.as_ref().map(Dtype::to_string),
         requested: |engine| engine.requested.dtype.clone(),
         matches_request: |requested, engine| {
@@ -63,7 +64,7 @@ pub const FACTORS: [Factor; 5] = [
     },
     Factor {
         id: FactorId::Threads,
-        title: "threads",
+        heading: headings::THREADS,
         reported: |engine| engine.threads.map(|threads| threads.to_string()),
         requested: |engine| engine.requested.threads.map(|threads| threads.to_string()),
         matches_request: |requested, engine| {

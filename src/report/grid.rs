@@ -6,25 +6,21 @@ use std::collections::BTreeSet;
 use super::caption::{has_missing_samples, headlines, several_engines};
 use super::document::{Column, ColumnKind, ExplainedFailure, Layout, Line, Table};
 use super::factors::{FACTORS, FactorId, varies};
+use super::headings::{self, Heading};
 use super::labels::{Labels, name_of};
 use super::limits;
+use super::marks::{MIN_VALUES_FOR_P99, Mark};
 use super::outputs;
 use super::ranking::why_no_values;
 use super::rows::{Engine, FailedConfiguration, FailureSummary, Row, group_by_key};
 use super::run_report::{Report, View};
 use super::verdict_lines;
-use crate::analysis::metric::{METRICS, Metric, MetricId, Scale, Shown, Unit};
+use crate::analysis::metric::{METRICS, Metric, MetricId, Scale, Shown, Unit, by_id};
 use crate::record::FailureKind;
 use crate::shell::pasteable;
 use crate::text::shorten;
 use stats::Summary;
 
-/// With fewer values, the 95th percentile is about the largest value.
-pub const MIN_VALUES_FOR_P95: usize = 20;
-/// With fewer values, the 99th percentile depends on one or two of them.
-pub const MIN_VALUES_FOR_P99: usize = 100;
-const RATIO_TITLE: &str = "vs ref";
-const LIMIT_TITLE: &str = "of limit";
 const DATA_SHEET_TITLE: &str = "of data\nsheet";
 const EXPLANATIONS: &str = "explanations: `orchestrate explain`, `orchestrate metrics`";
 
@@ -33,15 +29,6 @@ pub struct Grid<'a> {
     report: &'a Report,
     pub table: Table,
     marks: BTreeSet<Mark>,
-}
-
-/// The reason why the legend explains a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Mark {
-    /// Too few values for the percentile: `~`.
-    FewValues,
-    /// The engine does not report its own setting: `?`.
-    Unreported,
 }
 
 struct Cell {
@@ -67,7 +54,7 @@ impl<'a> Grid<'a> {
         let has_values = table.columns.iter().any(|column| column.kind == ColumnKind::Value);
         if !has_values && table.lines.iter().any(|line| line.failure.is_some()) {
             // The text of a failure takes the place of values, so it needs a column of values.
-            table.columns.push(Column { kind: ColumnKind::Value, ..Column::named("outcome") });
+            table.columns.push(Column { kind: ColumnKind::Value, ..Column::named(headings::OUTCOME) });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
         }
         grid
@@ -78,11 +65,11 @@ impl<'a> Grid<'a> {
         let labels = Labels::of(report, layout);
         if !report.rows.is_empty() {
             let case = |row: &Row| shorten(&row.case.label, layout.max_word);
-            self.add_name_column(Column::named("case"), case, |_| "-".into());
+            self.add_name_column(Column::named(headings::CASE), case, |_| "-".into());
         }
         if several_engines(report, layout) {
             let name = |engine: &Engine| labels.short(&name_of(engine, layout));
-            self.add_name_column(Column::named("engine"), |row| name(&row.engine), name);
+            self.add_name_column(Column::named(headings::ENGINE), |row| name(&row.engine), name);
         }
         for factor in FACTORS
             .iter()
@@ -100,7 +87,7 @@ impl<'a> Grid<'a> {
                 _ => of_failed(&row.engine).into(),
             };
             let is_text = factor.id != FactorId::Threads;
-            self.add_name_column(Column { is_text, ..Column::named(factor.title) }, of_row, of_failed);
+            self.add_name_column(Column { is_text, ..Column::named(factor.heading) }, of_row, of_failed);
         }
     }
 
@@ -112,16 +99,18 @@ impl<'a> Grid<'a> {
             if factor.reports_differ(&report.rows) && !is_name {
                 let reported = |row: &Row| (factor.reported)(&row.engine).unwrap_or_else(|| "?".into());
                 let is_text = factor.id != FactorId::Threads;
-                let column = Column { is_text, ..Column::fact(factor.title) };
+                let column = Column { is_text, ..Column::fact(factor.heading) };
                 self.add_column(column, |row| shorten(&reported(row), layout.max_word));
             }
         }
         if outputs::needs_column(&report.outputs) {
             let cell = |row: &Row| report.output_of(row).map_or_else(|| "?".into(), |it| it.agreement.cell());
-            self.add_column(Column::fact(outputs::TITLE), cell);
+            self.add_column(Column::fact(headings::OUTPUT), cell);
         }
         if has_missing_samples(report) {
-            self.add_column(Column { is_text: false, ..Column::fact("n") }, |row| row.samples.to_string());
+            self.add_column(Column { is_text: false, ..Column::fact(headings::SAMPLES) }, |row| {
+                row.samples.to_string()
+            });
         }
     }
 
@@ -145,19 +134,21 @@ impl<'a> Grid<'a> {
             }
             let estimates = measured().filter_map(|row| Some(row.summary(metric.id)?.estimate));
             let scale = metric.fixed_scale().unwrap_or_else(|| Scale::of(metric.unit, estimates));
-            let column = Column::value(metric.title, scale.symbol);
+            let column = Column::value(metric, scale.symbol);
             self.add_metric_column(metric, column, |it| scale.write(it.estimate));
         }
-        self.add_share_column(LIMIT_TITLE, Shown::OfLimit);
-        self.add_share_column(DATA_SHEET_TITLE, Shown::OfDataSheet);
+        let of_limit = Column::value(by_id(MetricId::BANDWIDTH_SHARE), "");
+        self.add_share_column(of_limit, Shown::OfLimit);
+        let of_data_sheet = Column::value(by_id(MetricId::BANDWIDTH_DATA_SHEET_SHARE), "");
+        self.add_share_column(of_data_sheet.titled(DATA_SHEET_TITLE.into()), Shown::OfDataSheet);
         if has_ratios(report) {
             let cell = |row: &Row| verdict_lines::cell(report, row, view.pairs);
-            self.add_column(Column::value(RATIO_TITLE, ""), cell);
+            self.add_column(Column::value(headings::VS_REFERENCE, ""), cell);
         }
     }
 
     /// A column of shares: a row's headline against the limit of the machine, or against the peak of its data sheet.
-    fn add_share_column(&mut self, title: &str, shown: fn(MetricId) -> Shown) {
+    fn add_share_column(&mut self, column: Column, shown: fn(MetricId) -> Shown) {
         let share_metric = |row: &Row| {
             let headline = row.case.headline.filter(|_| row.failure.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == shown(headline))
@@ -169,22 +160,23 @@ impl<'a> Grid<'a> {
         let scale = Scale::of(Unit::Share, []);
         let cell = |row: &Row| match (share_metric(row), share(row)) {
             (_, Some(share)) => scale.write(share),
-            (Some(_), None) => "n/a".into(),
+            (Some(_), None) => Mark::NotAvailable.to_string(),
             (None, None) => String::new(),
         };
-        self.add_column(Column::value(title, scale.symbol), cell);
+        self.add_column(Column { unit: scale.symbol, ..column }, cell);
     }
 
     fn add_percentile_columns(&mut self, metric: &'static Metric) {
         let summaries = self.report.rows.iter().filter_map(|row| row.summary(metric.id));
         let scale = Scale::of(metric.unit, summaries.flat_map(|it| [it.p50, it.p99]));
-        let column = |title| Column { group: Some(metric.title), ..Column::value(title, scale.symbol) };
-        self.add_metric_column(metric, column("p50"), |it| scale.write(it.p50));
-        self.add_metric_column(metric, column("p95"), |it| scale.write(it.p95));
-        self.add_metric_column(metric, column("p99"), |it| {
+        let column =
+            |heading: Heading| Column { group: Some(metric.title), ..Column::value(heading, scale.symbol) };
+        self.add_metric_column(metric, column(headings::P50), |it| scale.write(it.p50));
+        self.add_metric_column(metric, column(headings::P95), |it| scale.write(it.p95));
+        self.add_metric_column(metric, column(headings::P99), |it| {
             let written = scale.write(it.p99);
             match it.n < MIN_VALUES_FOR_P99 {
-                true => Cell { text: format!("~{written}"), mark: Some(Mark::FewValues) },
+                true => Cell { text: format!("{}{written}", Mark::FewValues), mark: Some(Mark::FewValues) },
                 false => written.into(),
             }
         });
@@ -203,7 +195,7 @@ impl<'a> Grid<'a> {
         let cell = |row: &Row| match row.summary(metric.id) {
             Some(summary) if row.failure.is_none() => write(summary).into(),
             None if row.failure.is_none() && workloads_with_metric.contains(&&row.case.label) => {
-                "n/a".to_string().into()
+                Mark::NotAvailable.to_string().into()
             }
             _ => Cell::from(String::new()),
         };
@@ -239,11 +231,12 @@ impl<'a> Grid<'a> {
         if self.marks.contains(&Mark::FewValues) {
             let remedy = rounds_for_p99(report)
                 .map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
-            legend.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
+            legend.push(format!("{}{remedy}", Mark::FewValues.legend()));
         }
         if has_ratios(report) {
             let (reference, metrics) = (reference_of_each_row(report), headlines(report));
-            legend.push(format!("{RATIO_TITLE}: speed-up over {reference}, by {metrics}; above 1 is better"));
+            let title = headings::VS_REFERENCE.title;
+            legend.push(format!("{title}: speed-up over {reference}, by {metrics}; above 1 is better"));
             legend.extend(verdict_lines::legend(report, view.pairs));
             legend.extend(failed_reference(report));
             legend.extend(unusable_reference(report));
@@ -261,9 +254,7 @@ impl<'a> Grid<'a> {
         legend.extend(limits::data_sheets(&report.rows));
         legend.extend(outputs::legend(&report.rows, &report.outputs, report.no_checks));
         if self.marks.contains(&Mark::Unreported) {
-            legend.push(
-                "a setting with ?: the requested value; the engine does not report its own value".into(),
-            );
+            legend.push(Mark::Unreported.legend());
         }
         let mut dtypes = report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
         if dtypes.any(|dtype| dtype.compute.is_some()) {
@@ -307,7 +298,14 @@ pub fn why_no_ratios(report: &Report) -> String {
     } else if rows().any(|row| row.failure.is_none() && report.is_unverified(row)) {
         format!("no ratios: the output of the reference `{reference}` is unverified{hint}")
     } else if rows().any(|row| row.failure.is_none()) {
-        format!("no ratios: no other engine can be compared with the reference `{reference}`")
+        let others = report.rows.iter().filter(|row| !is_reference(&row.engine));
+        let why = match others.map(|row| why_not_compared(report, row)).collect::<BTreeSet<_>>().pop_first() {
+            Some(why) => {
+                format!("no other engine can be compared with the reference `{reference}`, because {why}")
+            }
+            None => format!("no other engine was measured beside the reference `{reference}`"),
+        };
+        format!("no ratios: {why}")
     } else if rows().any(has_no_time) && rows().all(has_no_time) {
         // The case's own failure names a sufficient budget.
         format!("no ratios: the budget ended before the reference `{reference}` was measured")
@@ -315,6 +313,21 @@ pub fn why_no_ratios(report: &Report) -> String {
         format!("no ratios: the reference `{reference}` failed{hint}")
     } else {
         format!("no ratios: the reference `{reference}` was not measured{hint}")
+    }
+}
+
+/// The reason why a row has no ratio to a measured reference.
+fn why_not_compared(report: &Report, row: &Row) -> String {
+    let label = &row.engine.label;
+    match &row.failure {
+        Some(failure) => format!("`{label}` {}", failure.verb()),
+        None if report.is_wrong(row) => format!("the output of `{label}` is wrong"),
+        None if report.is_unverified(row) => format!("the output of `{label}` is unverified"),
+        None => {
+            let pair = row.case.headline.and_then(|metric| report.verdicts.pair(row, metric));
+            let refused = pair.and_then(|pair| pair.result.as_ref().err().cloned());
+            refused.unwrap_or_else(|| format!("`{label}` and the reference have no common round"))
+        }
     }
 }
 

@@ -80,8 +80,8 @@ pub fn described(limit: &Limit) -> String {
     format!("{}{}{}", best_text(limit), on_device(&limit.key), probes_text(limit))
 }
 
-/// The names of rows by the class of their share, the highest first: `of limit: 90 % or more: a; below 50 %: b, c`. `None` without
-/// a share.
+/// The names of rows by the class of their share, the highest first: `speed as a share of this machine's limit: 90 % or more: a;
+/// below 50 %: b, c`. `None` without a share.
 pub fn classes(shares: impl Iterator<Item = (String, f64)>) -> Option<String> {
     let mut by_class: BTreeMap<Class, Vec<String>> = BTreeMap::new();
     for (name, share) in shares {
@@ -92,7 +92,7 @@ pub fn classes(shares: impl Iterator<Item = (String, f64)>) -> Option<String> {
     let parts =
         by_class.iter().rev().map(|(class, names)| format!("{}: {}", class.range(), names.join(", ")));
     let parts: Vec<String> = parts.collect();
-    (!parts.is_empty()).then(|| format!("of limit: {}", parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("speed as a share of this machine's limit: {}", parts.join("; ")))
 }
 
 /// One line for each peak of a data sheet that some row has a share of.
@@ -162,10 +162,12 @@ fn reason(absent: &Absent) -> String {
     match absent {
         Absent::InCaches { cache_bytes: Some(bytes) } => {
             let bytes = Unit::Bytes.show(4.0 * *bytes as f64);
-            format!("of limit: n/a, weights under {bytes} (4 times the last-level cache) may be cached")
+            format!(
+                "no share of the machine's limit: weights under {bytes} (4 times the last-level cache) may be cached"
+            )
         }
         Absent::InCaches { cache_bytes: None } => {
-            "of limit: n/a, because caches of unknown size may hold weights under 1 GiB".into()
+            "no share of the machine's limit: caches of unknown size may hold weights under 1 GiB".into()
         }
     }
 }

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::headings::OUTPUT;
 use super::rows::{Row, ScoredText, group_by_key};
 use super::run_data::RunData;
-use crate::analysis::agreement::{Against, Agreement, NoChecks, Prediction, Status, no_checks};
+use crate::analysis::agreement::{
+    Against, Agreement, GREEDY_OPTION, NoChecks, Prediction, Status, no_checks,
+};
 use crate::analysis::metric::MetricId;
-use crate::text::{line, with_commas};
+use crate::shell::{PROGRAM, pasteable};
+use crate::text::{line, plural, with_commas};
 
-pub const TITLE: &str = "output";
 /// The most reasons in one line; JSON has all.
 const MAX_REASONS: usize = 2;
 
@@ -67,12 +70,36 @@ pub fn without_perplexity<'a>(rows: impl IntoIterator<Item = &'a Row>, outputs: 
     }
     let lacks = |row: &Row| row.failure.is_none() && row.summary(MetricId::PERPLEXITY).is_none();
     let reason = |(row, text): (&Row, ScoredText)| {
-        let tokens =
-            || format!("{} of {} tokens", with_commas(text.impossible_tokens), with_commas(text.tokens));
+        let tokens = || {
+            let all = plural(with_commas(text.tokens), "token");
+            format!("{} of {all}", with_commas(text.impossible_tokens))
+        };
         let impossible = (text.impossible_tokens > 0).then(tokens);
         why(format!("`{}` `{}`", row.engine.label, row.case.label), impossible)
     };
     scored.into_iter().filter(|(row, _)| lacks(row)).map(reason).collect()
+}
+
+/// The command of a run without sampling, so that its tokens can be checked.
+pub fn greedy_command(command: &[String]) -> String {
+    let (option, value) = GREEDY_OPTION.split_once(' ').unwrap_or((GREEDY_OPTION, ""));
+    let mut words: Vec<String> = Vec::new();
+    let mut is_value = false;
+    // The first word is the program.
+    for word in command.iter().skip(1) {
+        let is_option = word == option || word.strip_prefix(option).is_some_and(|rest| rest.starts_with('='));
+        if !is_option && !is_value {
+            words.push(word.clone());
+        }
+        is_value = word == option;
+    }
+    words.extend([option, value].map(String::from));
+    format!("{PROGRAM} {}", pasteable(&words))
+}
+
+/// Whether the output of an engine is unverified because its tokens were sampled.
+pub fn is_sampled(output: &Output) -> bool {
+    output.is_unverified() && output.agreement.recorded_hint() == Some(GREEDY_OPTION)
 }
 
 impl Output {
@@ -110,7 +137,7 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
     if rows.is_empty() {
         return None;
     }
-    let unchecked = |why| Some(format!("{TITLE}: not checked, because {why}"));
+    let unchecked = |why| Some(format!("{}: not checked, because {why}", OUTPUT.title));
     match no_checks {
         Some(NoChecks::ByRequest) => return unchecked("of `--verifier none`; hint: `--verifier ENGINE`"),
         Some(NoChecks::ByAge) => return unchecked("the record is older than output checks"),
@@ -126,7 +153,7 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
         return None;
     }
     let verifiers = verifiers.into_iter().collect::<Vec<_>>().join(", ");
-    Some(format!("{TITLE}: difference from {verifiers} on held-out text, in nats"))
+    Some(format!("{}: difference from {verifiers} on held-out text, in nats", OUTPUT.title))
 }
 
 /// Notes about output that drifts or is unverified. Engines with the same reason share a line. For wrong output,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Column, Layout, Line, Table};
+use super::headings;
 use super::labels::Labels;
 use super::outputs::without_perplexity;
 use super::overview::comparison;
@@ -15,7 +16,7 @@ use super::run_report::Report;
 use super::settings_table::untrusted;
 use super::verdicts::PairVerdict;
 use crate::analysis::agreement::two_digits;
-use crate::analysis::metric::MetricId;
+use crate::analysis::metric::{MetricId, by_id};
 use crate::text::{five_digits, shorten};
 
 /// The comparisons of a precision with the widest one of its engine. The widest one itself has none.
@@ -57,13 +58,13 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
     let impacts = &report.precisions;
     let columns = vec![
         Column::engines(),
-        Column::fact("dtype"),
-        Column::fact("output"),
-        Column::value("decode\nspeed", ""),
-        Column::value("memory\nused", ""),
-        Column::value("perplexity", ""),
-        Column::value("change", "%"),
-        Column::value("drift from\nwidest", "nats"),
+        Column::fact(headings::DTYPE),
+        Column::fact(headings::OUTPUT),
+        Column::value(headings::DECODE_SPEED, ""),
+        Column::value(headings::MEMORY_USED, ""),
+        Column::value(by_id(MetricId::PERPLEXITY), ""),
+        Column::value(headings::CHANGE, "%"),
+        Column::value(headings::DRIFT_FROM_WIDEST, "nats"),
     ];
     let ratio = |impact: &PrecisionImpact, pair: Option<&PairVerdict>| {
         if impact.engine == impact.widest {

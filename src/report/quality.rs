@@ -2,12 +2,13 @@
 //! gain (memory, speed).
 
 use super::document::{Column, Layout, Line, Table};
+use super::headings;
 use super::labels::Labels;
 use super::outputs::{Output, without_perplexity};
 use super::rows::Row;
 use super::run_report::Report;
 use crate::analysis::agreement::two_digits;
-use crate::analysis::metric::{MetricId, Scale, Unit};
+use crate::analysis::metric::{MetricId, Scale, Unit, by_id};
 use crate::text::{five_digits, plural, shorten, three_digits, with_commas};
 
 /// A change in per cent with its sign; a change that rounds to zero has none.
@@ -87,16 +88,16 @@ impl<'a> QualityTable<'a> {
         let memory = |row: &Row| row.summary(MetricId::PEAK_MEMORY).map(|it| it.estimate);
         let bytes = Scale::of(Unit::Bytes, self.rows.iter().filter_map(|row| memory(row)));
         let columns = vec![
-            Column::named("engine"),
-            Column::fact("dtype"),
-            Column::fact("output"),
-            Column::value("loss", "nats"),
-            Column::value("perplexity", ""),
-            Column::value("vs f32", "%"),
-            Column::value("bits/byte", ""),
-            Column::value("drift", "nats"),
-            Column::value("peak mem", bytes.symbol),
-            Column::value("decode", "tok/s"),
+            Column::named(headings::ENGINE),
+            Column::fact(headings::DTYPE),
+            Column::fact(headings::OUTPUT),
+            Column::value(by_id(MetricId::LOSS), "nats"),
+            Column::value(by_id(MetricId::PERPLEXITY), ""),
+            Column::value(by_id(MetricId::PERPLEXITY_CHANGE), "%"),
+            Column::value(by_id(MetricId::BITS_PER_BYTE), ""),
+            Column::value(by_id(MetricId::DRIFT), "nats"),
+            Column::value(by_id(MetricId::PEAK_MEMORY), bytes.symbol),
+            Column::value(by_id(MetricId::DECODE_RATE), "tok/s"),
         ];
         let scored_rows = || self.report.rows.iter().filter(|row| row.scored_text.is_some());
         let line = |row: &&Row| {
@@ -147,9 +148,9 @@ fn describe_text(row: &Row) -> String {
         bytes => format!("; the text is longer: its last {} bytes are left out", with_commas(bytes as usize)),
     };
     format!(
-        "of the text of `{}` in {} that do not overlap, each after BOS if the tokenizer has one; {} tokens scored{left_out}",
+        "of the text of `{}` in {} that do not overlap, each after BOS if the tokenizer has one; {} scored{left_out}",
         row.case.label,
         plural(text.windows, "window"),
-        with_commas(text.tokens)
+        plural(with_commas(text.tokens), "token")
     )
 }

@@ -144,9 +144,6 @@ pub fn compared_in<'a>(pairs: &'a [PairVerdict], row: &Row, against: &Row) -> Op
     })
 }
 
-/// Follows a ratio that differs from the ratio of the shown values.
-pub const NOT_A_QUOTIENT: &str = "*";
-
 /// The lowest and the highest value with the same three digits: tables show so many.
 fn values_with_same_digits(value: f64) -> [f64; 2] {
     let step = 10f64.powi(value.abs().log10().floor() as i32 - 2);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::headings::Heading;
 use crate::analysis::metric::{
     self, CoresBusy, MemorySource, MetricId, Observation, OnGpus, gpu_joules_per_token, idle_watts,
 };
@@ -36,16 +37,16 @@ macro_rules! resources {
 
 resources! {
     peak_bytes: Option<f64> = |it| it.estimate(MetricId::PEAK_MEMORY), [
-        metric("peak memory", Quantity::Bytes, |it| it.peak_bytes),
+        metric(MetricId::PEAK_MEMORY, "peak memory", Quantity::Bytes, |it| it.peak_bytes),
     ];
     anonymous_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_ANONYMOUS), [
-        metric("memory anonymous", Quantity::Bytes, |it| it.anonymous_bytes),
+        metric(MetricId::MEMORY_ANONYMOUS, "memory anonymous", Quantity::Bytes, |it| it.anonymous_bytes),
     ];
     file_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_FILE), [
-        metric("memory file-backed", Quantity::Bytes, |it| it.file_bytes),
+        metric(MetricId::MEMORY_FILE, "memory file-backed", Quantity::Bytes, |it| it.file_bytes),
     ];
     device_bytes: Option<f64> = |it| it.estimate(MetricId::DEVICE_MEMORY), [
-        metric("device memory", Quantity::GpuBytes, |it| it.device_bytes),
+        metric(MetricId::DEVICE_MEMORY, "device memory", Quantity::GpuBytes, |it| it.device_bytes),
     ];
     /// The source of `device_bytes`.
     device_bytes_from: Option<MemorySource> = |it| it.device_bytes_from(), [];
@@ -73,14 +74,14 @@ resources! {
             "bytes of the weights, as the engine reports them."),
     ];
     over_weights_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_OVERHEAD), [
-        metric("over weights", Quantity::Bytes, |it| it.over_weights_bytes),
+        metric(MetricId::MEMORY_OVERHEAD, "over weights", Quantity::Bytes, |it| it.over_weights_bytes),
     ];
     cores_busy: Option<f64> = |it| it.cores_busy.filter(|&cores| cores > 0.0), [
         fact("CPU busy", Quantity::Plain("cores"), |it| it.cores_busy, "cores_busy",
             "CPU time of the process tree, divided by the time of the measured requests."),
     ];
     joules_per_token: Option<f64> = |it| it.estimate(MetricId::JOULES_PER_TOKEN), [
-        metric("energy per token", Quantity::Joules, |it| it.joules_per_token),
+        metric(MetricId::JOULES_PER_TOKEN, "energy per token", Quantity::Joules, |it| it.joules_per_token),
     ];
     gpu_joules_per_token: Option<f64> = |it| it.observed.iter().find_map(gpu_joules_per_token), [
         fact("GPU energy per token", Quantity::GpuJoules, |it| it.gpu_joules_per_token, "gpu_joules_per_token",
@@ -145,6 +146,17 @@ pub struct Fact {
     pub quantity: Quantity,
     /// Absent for a metric: METRICS explains it, and CSV has it from there.
     pub explained: Option<Explanation>,
+    /// The metric that the fact is.
+    metric: Option<MetricId>,
+}
+
+impl Fact {
+    /// The heading of its column.
+    pub fn heading(&self) -> Option<Heading> {
+        let of_metric = || self.metric.map(|id| metric::by_id(id).about);
+        let about = self.explained.as_ref().map(|it| it.about).or_else(of_metric)?;
+        Some(Heading { title: self.title?, about })
+    }
 }
 
 #[derive(Debug)]
@@ -191,8 +203,13 @@ impl Quantity {
 }
 
 /// A fact that is a metric, which METRICS explains.
-const fn metric(title: &'static str, quantity: Quantity, value_of: fn(&Resources) -> Option<f64>) -> Fact {
-    Fact { title: Some(title), value_of, quantity, explained: None }
+const fn metric(
+    id: MetricId,
+    title: &'static str,
+    quantity: Quantity,
+    value_of: fn(&Resources) -> Option<f64>,
+) -> Fact {
+    Fact { title: Some(title), value_of, quantity, explained: None, metric: Some(id) }
 }
 
 const fn fact(
@@ -202,7 +219,13 @@ const fn fact(
     name: &'static str,
     about: &'static str,
 ) -> Fact {
-    Fact { title: Some(title), value_of, quantity, explained: Some(Explanation { name, about }) }
+    Fact {
+        title: Some(title),
+        value_of,
+        quantity,
+        explained: Some(Explanation { name, about }),
+        metric: None,
+    }
 }
 
 /// A value without a column for people.
@@ -212,7 +235,7 @@ const fn fact_for_programs(
     name: &'static str,
     about: &'static str,
 ) -> Fact {
-    Fact { title: None, value_of, quantity, explained: Some(Explanation { name, about }) }
+    Fact { title: None, value_of, quantity, explained: Some(Explanation { name, about }), metric: None }
 }
 
 fn lowest(range: Option<(u32, u32)>) -> Option<f64> {

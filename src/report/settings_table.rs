@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::document::{Column, Keep, Layout, Line, Overflow, Section, Table};
+use super::headings::{self, Heading};
 use super::labels::Labels;
-use super::overview::{NO_VERDICT, comparison};
-use super::ranking::{Compared, NOT_A_QUOTIENT};
+use super::marks::Mark;
+use super::overview::comparison;
+use super::ranking::Compared;
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::settings::{SettingImpact, sequences};
 use super::verdict_lines::unbroken;
 use crate::analysis::metric::{Metric, MetricId, Scale, Unit};
-use crate::plan::Order;
 use crate::plan::selection::distinct;
 use crate::text::{significant_digits, width};
 
@@ -76,7 +77,7 @@ fn short_case<'a>(label: &'a str, scenario: &str) -> &'a str {
 }
 
 /// The lines of an engine are one below the other. A case without the setting is above those with it.
-fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout: Layout) -> Table {
+fn table_of(report: &Report, metric: &'static Metric, impacts: &[&SettingImpact], layout: Layout) -> Table {
     let layout = Layout { columns_of_varying_options: false, ..layout };
     let labels = Labels::of(report, layout);
     let is_part = |row: &&Row| {
@@ -103,22 +104,26 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
     let mut columns = vec![
         Column::engines(),
         Column::cases(),
-        Column::value(metric.title, scale.symbol),
-        Column { keep: Keep::Standard(2), ..Column::value("request", times.symbol) },
+        Column::value(metric, scale.symbol),
+        Column { keep: Keep::Standard(2), ..Column::value(headings::REQUEST, times.symbol) },
     ];
     if has_batches {
-        columns.push(Column { keep: Keep::Standard(1), ..Column::value("a\nsequence", times.symbol) });
+        columns
+            .push(Column { keep: Keep::Standard(1), ..Column::value(headings::PER_SEQUENCE, times.symbol) });
     }
     let has_token_times = metric.id == MetricId::THROUGHPUT;
     if has_token_times {
-        columns.push(Column { keep: Keep::Standard(3), ..Column::value("a\ntoken", token_times.symbol) });
+        columns.push(Column {
+            keep: Keep::Standard(3),
+            ..Column::value(headings::PER_TOKEN, token_times.symbol)
+        });
     }
     let has_scaling = impacts.iter().any(|it| it.scaling_efficiency().is_some());
     if has_scaling {
-        columns.push(Column { keep: Keep::Standard(0), ..Column::value("of linear\nscaling", "%") });
+        columns.push(Column { keep: Keep::Standard(0), ..Column::value(headings::OF_LINEAR_SCALING, "%") });
     }
-    columns.push(Column::fact("against"));
-    columns.push(Column { overflow: Overflow::Wrapped, ..Column::fact("speed-up") });
+    columns.push(Column::fact(headings::AGAINST));
+    columns.push(Column { overflow: Overflow::Wrapped, ..Column::fact(headings::SPEED_UP) });
     let write = |value: Option<f64>, scale: Scale| value.map_or_else(|| "n/a".into(), |it| scale.write(it));
     let values = |row: &Row| {
         let total = estimate(row, MetricId::TOTAL);
@@ -167,29 +172,21 @@ fn table_of(report: &Report, metric: &Metric, impacts: &[&SettingImpact], layout
     }
     let results = lines.iter().filter_map(|line: &Line| line.cells.last());
     let has = |mark: &str| results.clone().any(|it| it.contains(mark));
+    let explained =
+        |it: Heading| format!("{}: {}", it.title.replace('\n', " "), it.about.trim_end_matches('.'));
     let notes = [
-        Some(
-            "speed-up: against the case of the same engine that differs only in this setting, with the 95 % interval over blocks"
-                .to_string(),
-        ),
-        has(SAME_WORK).then(|| format!("{SAME_WORK}: the engine reports that it keeps no cache, so the setting has no effect")),
-        has(NO_VERDICT).then(|| format!("{NO_VERDICT}: no verdict, {}", why_no_verdict(report))),
-        has_batches.then(|| "a sequence: the time of a request, divided by its sequences".into()),
-        has_scaling.then(|| "of linear scaling: 100 % if twice the sequences give twice the tokens per second".into()),
-        has(NOT_A_QUOTIENT).then(|| {
-            format!("{NOT_A_QUOTIENT}: a ratio of paired rounds; it differs from that of the two shown values")
+        Some(explained(headings::SPEED_UP)),
+        has(SAME_WORK).then(|| {
+            format!("{SAME_WORK}: the engine reports that it keeps no cache, so the setting has no effect")
         }),
+        has(Mark::NoVerdict.sign()).then(|| Mark::NoVerdict.legend()),
+        has_batches.then(|| explained(headings::PER_SEQUENCE)),
+        has_scaling.then(|| explained(headings::OF_LINEAR_SCALING)),
+        has(Mark::NotAQuotient.sign()).then(|| Mark::NotAQuotient.legend()),
         left_out(report, &labels),
     ];
     let notes = notes.into_iter().flatten().collect();
     Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
-}
-
-fn why_no_verdict(report: &Report) -> &'static str {
-    match report.order {
-        Order::Sequential => "because the engines were measured sequentially",
-        Order::Interleaved => "because there are fewer than five blocks",
-    }
 }
 
 /// The engines whose results may not be compared.

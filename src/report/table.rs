@@ -16,7 +16,7 @@ use super::document::{
 use super::tone;
 use super::verdict_lines::with_plain_spaces;
 use crate::shell::{PROGRAM, with_program};
-use crate::text::{self, shorten, shorten_start, width};
+use crate::text::{self, shorten, shorten_at_clause, shorten_start, width};
 
 pub const FORMAT: Format = Format {
     name: "table",
@@ -29,6 +29,8 @@ pub const FORMAT: Format = Format {
 
 /// The most lines of stderr below the table; the record can have more.
 const MAX_STDERR_LINES: usize = 4;
+/// The most lines of the failure of a configuration in its row.
+const MAX_FAILURE_LINES: usize = 3;
 /// The least width of a terminal on which extra columns (`Keep::Extra`) are shown.
 const MIN_WIDTH_OF_EXTRAS: usize = 101;
 /// The most left out columns that a note names.
@@ -364,12 +366,13 @@ impl Split {
         };
         let lines: Vec<&Line> = table.lines.iter().filter(is_shown).collect();
         let failures = self.failures(table, &columns, &lines, limit);
-        let texts = failures.iter().filter_map(|it| Some((lines[it.row].failure.as_ref()?, &it.text)));
-        shortened.extend(texts.filter(|(full, shown)| full != shown).map(|(full, _)| full.clone()));
+        let cut = failures.iter().filter(|it| it.is_cut);
+        shortened.extend(cut.filter_map(|it| lines[it.row].failure.clone()));
         // An empty last column gives failures the width that the value columns lack.
         let own_width = self.start_of(&columns, columns.len()).saturating_sub(self.gap);
+        let widest = |text: &str| text.lines().map(width).max().unwrap_or(0);
         let needed =
-            failures.iter().map(|failure| self.start_of(&columns, failure.at) + width(&failure.text));
+            failures.iter().map(|failure| self.start_of(&columns, failure.at) + widest(&failure.text));
         let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
         let mut rows = self.header_and_rows(table, &columns, &lines);
         for failure in &failures {
@@ -430,11 +433,12 @@ impl Split {
             // If the columns after the facts are too narrow for a failure, it takes the columns of the facts too.
             let wide_enough = (first_column..=values_at).rev().find(|&at| width_from(at) >= MIN_CELL_WIDTH);
             let at = wide_enough.filter(|_| !line.is_failed_configuration).unwrap_or(first_column);
-            Some(FailureCell {
-                row,
-                at,
-                text: shorten(line.failure.as_ref()?, width_from(at).max(MIN_CELL_WIDTH)),
-            })
+            let (failure, limit) = (line.failure.as_ref()?, width_from(at).max(MIN_CELL_WIDTH));
+            // No other text of the one screen has the failure of a whole configuration.
+            let whole = line.is_failed_configuration.then(|| in_lines(failure, limit)).flatten();
+            let is_cut = whole.is_none() && width(failure) > limit;
+            let text = whole.unwrap_or_else(|| shorten(failure, limit));
+            Some(FailureCell { row, at, text, is_cut })
         });
         cells.collect()
     }
@@ -450,6 +454,19 @@ struct FailureCell {
     row: usize,
     at: usize,
     text: String,
+    is_cut: bool,
+}
+
+/// A failure in a few lines. A longer one loses whole clauses. `None` if a word of it is wider than the lines.
+fn in_lines(failure: &str, limit: usize) -> Option<String> {
+    let wrapped = |text: &str| tone::continued(text::wrap(text, limit, "  "));
+    let mut lines = wrapped(failure);
+    if lines.len() > MAX_FAILURE_LINES {
+        // A broken line may be shorter than the limit, by the length of a word.
+        let room = MAX_FAILURE_LINES * limit.saturating_sub(limit / 5);
+        lines = wrapped(&shorten_at_clause(failure, room, "orchestrate explain ENGINE"));
+    }
+    lines.iter().all(|line| width(line) <= limit).then(|| lines.join("\n"))
 }
 
 /// A header in three lines, aligned at the bottom: `cold`, `start`, `ms`.

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::document::{Column, Line, Overflow, Table};
+use super::headings::{CASE, ENGINE, MET, RESULT, TARGET, WANTED};
 use super::outputs::Output;
 use super::rows::{FailureSummary, Row};
 use super::tone::Tone;
@@ -191,7 +192,7 @@ pub fn table(targets: &[TargetResult]) -> Option<Table> {
         return None;
     }
     let [target, engine, case, wanted, result, outcome] =
-        ["target", "engine", "case", "wanted", "result", ""].map(Column::named);
+        [TARGET, ENGINE, CASE, WANTED, RESULT, MET].map(Column::named);
     let columns = [target, engine, case, wanted, result, Column { overflow: Overflow::Wrapped, ..outcome }];
     let row = |it: &TargetResult| {
         let bounds = [("at least", it.at_least), ("at most", it.at_most)];

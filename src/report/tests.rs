@@ -227,8 +227,8 @@ verdicts, 95 % intervals over 5 blocks:
 - `beacon` decodes 11.0x as fast as `patient-original` [11.0, 11.0]
 geometric mean over 6 workloads (each has the same weight; no single workload has this ratio):
   `beacon` 10.0x
-noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.3 %, ttft 128 0.3 %,
-  ttft 512 0.4 %, prefill 0.3 %, decode 0.3 %; not calibrated; hint:
+noise floor, `patient-original` against its twin (a second copy of it): load 0.5 %, ttft 16 0.3 %,
+  ttft 128 0.3 %, ttft 512 0.4 %, prefill 0.3 %, decode 0.3 %; not calibrated; hint:
   `orchestrate calibrate -e patient-original,beacon -s load,ttft,prefill,decode --depth 0 \\
   --page-cache kept --threads 2`
 
@@ -288,7 +288,8 @@ decode  patient-original  2,320  3,680  34.3  21.5  22.3  24.2      932    46.5 
 
 verdicts, 95 % intervals over 5 blocks:
 - `beacon` answers 23.1x as fast as `patient-original` [23.0, 23.2]
-noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; hint:
+noise floor, `patient-original` against its twin (a second copy of it): decode 0.4 %; not
+  calibrated; hint:
   `orchestrate calibrate -e patient-original,beacon -s decode --depth 0 --threads 2 --mode one-shot`
 
 vs ref: speed-up over `patient-original`, by total; above 1 is better
@@ -526,7 +527,12 @@ fn few_values_mark_their_p99_as_uncertain() {
     let text = rendered(&measured(&selection, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");
     // The 15 requests of four tokens have 45 inter-token gaps.
-    assert!(text.contains("\n~ uncertain: fewer than 100 values; hint: `--iterations 7`\n"), "{text}");
+    assert!(
+        text.contains(
+            "\n~ uncertain, because it has few values: a p99 needs 100, a p95 20; hint: `--iterations 7`\n"
+        ),
+        "{text}"
+    );
 }
 
 #[test]

@@ -6,21 +6,18 @@ use std::time::Duration;
 
 use super::document::{Item, List};
 use super::labels::Labels;
-use super::ranking::{Compared, NOT_A_QUOTIENT};
+use super::marks::{MEAN_CAUTION, Mark};
+use super::ranking::Compared;
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
-use crate::plan::Order;
-use crate::plan::budget::{RunTimes, budget_text};
+use crate::plan::{Order, budget};
 use crate::text::{plural, time};
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 
 /// The most verdicts that are printed as sentences.
 const MAX_SENTENCES: usize = 8;
-
-/// Follows a ratio of an engine with a contradicted claim.
-pub const CONTRADICTED: &str = "!";
 
 /// A space at which lines are not wrapped. After wrapping it becomes a plain space.
 const NO_BREAK_SPACE: char = '\u{a0}';
@@ -71,10 +68,10 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         }
         Some(budget_ns) if out_of_time => {
             let known = report.sufficient_budget.clone();
-            let larger = known.unwrap_or_else(|| larger_budget(budget_ns, blocks));
-            let budget = time(Duration::from_nanos(budget_ns));
+            let larger = known.unwrap_or_else(|| budget::for_blocks(budget_ns, blocks, MIN_VERDICT_BLOCKS));
+            let given = time(Duration::from_nanos(budget_ns));
             format!(
-                "{blocks} of {MIN_VERDICT_BLOCKS} blocks fit in {budget}; verdicts need about `--budget {larger}`"
+                "{blocks} of {MIN_VERDICT_BLOCKS} blocks fit in {given}; verdicts need about `--budget {larger}`"
             )
         }
         _ => {
@@ -99,14 +96,6 @@ fn failures<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -
         format!("{} {verb}", names.join(", "))
     };
     groups.into_iter().map(write).collect::<Vec<_>>().join(", ")
-}
-
-/// The budget that is probably enough for a verdict, for a record that names none.
-fn larger_budget(budget_ns: u64, blocks: usize) -> String {
-    let of_block = Duration::from_nanos(budget_ns) / blocks.max(1) as u32;
-    // The budget of the run had its part for output checks.
-    let times = RunTimes { blocks: of_block * MIN_VERDICT_BLOCKS as u32, ..RunTimes::default() };
-    budget_text(times.sufficient_budget())
 }
 
 pub fn unbroken(text: &str) -> String {
@@ -181,14 +170,15 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
         let means = means.iter().map(|mean| {
             let against =
                 if has_one_reference { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
-            let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
+            let (engine, mark) =
+                (labels.label(&mean.engine), if mean.is_conclusive { "" } else { Mark::Inconclusive.sign() });
             let rank_mark = mark_of(report, &mean.engine);
             let ratio = unbroken(&Phrase::in_cell(mean.ratio, None, MetricKind::Speed).change);
             format!("`{engine}`{NO_BREAK_SPACE}{ratio}{mark}{rank_mark}{against}")
         });
         let means = means.collect::<Vec<_>>().join(", ");
-        let caution = "each has the same weight; no single workload has this ratio";
-        remarks.push(format!("geometric mean over {} workloads ({caution}): {means}", first.workloads));
+        let (mean, workloads) = (Mark::GeometricMean, first.workloads);
+        remarks.push(format!("{mean} over {workloads} workloads ({MEAN_CAUTION}): {means}"));
     }
     remarks.extend(report.verdicts.preset_effects.iter().filter_map(|it| preset_effect(report, labels, it)));
     remarks.extend(noise(report, labels));
@@ -231,8 +221,8 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let floors = of_case.collect::<Vec<_>>().join(", ");
     let source = match noise.as_slice() {
         [] => return None,
-        [one] => format!("`{}` against its twin", labels.label(&one.engine)),
-        _ => "each reference against its twin, at most".into(),
+        [one] => format!("`{}` against its twin (a second copy of it)", labels.label(&one.engine)),
+        _ => "each reference against its twin (a second copy of it), at most".into(),
     };
     let calibration = calibration(&report.verdicts.calibration, labels);
     Some(format!("noise floor, {source}: {floors}{calibration}"))
@@ -266,38 +256,37 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
     let mark = mark_of(report, &row.engine.label);
     if row.is_reference() {
-        return format!("ref{mark}");
+        return format!("{}{mark}", Mark::Reference);
     }
     if report.is_unverified(row) {
         return "unverified".into();
     }
     let pair = report.verdicts.headline_for_view(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
-    let Some(pair) = pair else { return "n/a".into() };
-    let Some(ratio) = pair.ratio() else { return "n/a".into() };
+    let Some(pair) = pair else { return Mark::NotAvailable.to_string() };
+    let Some(ratio) = pair.ratio() else { return Mark::NotAvailable.to_string() };
     let is_quotient = Compared::as_stored(pair).is_quotient_of_reference(&report.rows, row);
-    let quotient_mark = if is_quotient { "" } else { NOT_A_QUOTIENT };
+    let quotient_mark = if is_quotient { "" } else { Mark::NotAQuotient.sign() };
     let ratio = Phrase::in_cell(ratio, pair.bounds(), pair.metric.kind()).change;
     match pair.certainty() {
         Some(Certainty::Differs) => format!("{ratio}{quotient_mark}{mark}"),
         Some(Certainty::Same) => format!("same{mark}"),
-        _ => format!("{ratio}?{quotient_mark}{mark}"),
+        Some(Certainty::Inconclusive) => format!("{ratio}{}{quotient_mark}{mark}", Mark::Inconclusive),
+        _ => format!("{ratio}{}{quotient_mark}{mark}", Mark::NoVerdict),
     }
 }
 
 /// The text after a verdict on an engine with a contradicted claim.
 fn caution(report: &Report, engine: &str) -> &'static str {
-    match mark_of(report, engine) {
-        CONTRADICTED => "; a claim is contradicted, see the warnings",
-        _ => "",
-    }
+    if is_contradicted(report, engine) { "; a claim is contradicted, see the warnings" } else { "" }
 }
 
 /// The mark of the ratios of an engine with a contradicted claim. Such an engine has no rank.
 fn mark_of(report: &Report, engine: &str) -> &'static str {
-    match report.rows.iter().any(|row| row.engine.label == engine && row.contradicted) {
-        true => CONTRADICTED,
-        false => "",
-    }
+    if is_contradicted(report, engine) { Mark::Contradicted.sign() } else { "" }
+}
+
+fn is_contradicted(report: &Report, engine: &str) -> bool {
+    report.rows.iter().any(|row| row.engine.label == engine && row.contradicted)
 }
 
 /// The explanations of the marks that occur.
@@ -319,17 +308,17 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
         (
             shown_ratios()
                 .any(|(row, pair)| !Compared::as_stored(pair).is_quotient_of_reference(&report.rows, row)),
-            format!("{NOT_A_QUOTIENT} ratio of paired rounds; it differs from that of the two shown values"),
+            Mark::NotAQuotient.legend(),
         ),
-        (certainties.contains(&Certainty::Same), "same: the 95 % interval is within 2 % of 1".into()),
+        (certainties.contains(&Certainty::Same), Certainty::Same.legend()),
         (
             inconclusive_mean || certainties.contains(&Certainty::Inconclusive),
-            format!("?: inconclusive, noise is too large for a decision{of_mean}"),
+            format!("{}{of_mean}", Mark::Inconclusive.legend()),
         ),
-        (certainties.contains(&Certainty::NoVerdict), "?: no verdict, see above".into()),
+        (certainties.contains(&Certainty::NoVerdict), Mark::NoVerdict.legend()),
         (
             report.rows.iter().any(|row| row.contradicted && row.failure.is_none()),
-            format!("{CONTRADICTED}: a claim is contradicted (see the warnings), so it has no rank"),
+            Mark::Contradicted.legend(),
         ),
     ];
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()
@@ -351,9 +340,9 @@ fn compact(pair: &PairVerdict) -> String {
             format!("{case} inconclusive{bounds}")
         }
         (Some(Certainty::NoVerdict), Some(ratio)) => {
-            format!("{case} {}?", Phrase::in_cell(ratio, pair.bounds(), kind).change)
+            format!("{case} {}{}", Phrase::in_cell(ratio, pair.bounds(), kind).change, Mark::NoVerdict)
         }
-        _ => format!("{case} n/a"),
+        _ => format!("{case} {}", Mark::NotAvailable),
     };
     unbroken(&text)
 }

@@ -91,6 +91,34 @@ pub enum Certainty {
     NoVerdict,
 }
 
+impl Certainty {
+    pub const ALL: [Self; 4] = [Self::Differs, Self::Same, Self::Inconclusive, Self::NoVerdict];
+
+    /// The words of a report for this certainty.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Differs => "faster, slower",
+            Self::Same => "same",
+            Self::Inconclusive => "inconclusive",
+            Self::NoVerdict => "no verdict",
+        }
+    }
+
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Differs => "the interval excludes 1, and the difference exceeds 2 % and the noise floor",
+            Self::Same => "the whole interval is within 2 % of 1",
+            Self::Inconclusive => "noise is too large for a decision",
+            Self::NoVerdict => "there are too few blocks, or the engines ran one after the other",
+        }
+    }
+
+    /// The explanation below a table.
+    pub fn legend(self) -> String {
+        format!("{}: {}", self.words(), self.about())
+    }
+}
+
 impl Verdicts {
     /// All verdicts. A configuration with wrong output is in no comparison.
     /// `precisions`: the pairs of a row and the widest precision of its engine.

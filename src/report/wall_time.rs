@@ -5,6 +5,7 @@
 use protocol::Phase;
 use serde::{Serialize, Serializer};
 
+use super::headings::Heading;
 use crate::analysis::metric::Observation;
 use crate::analysis::values::LaunchRequests;
 use crate::plan::{Mode, Plan};
@@ -64,6 +65,20 @@ impl TimePart {
             Self::FirstToken => "first_token",
             Self::SteadyState => "steady_state",
         }
+    }
+
+    /// The heading of its column.
+    pub fn heading(self) -> Heading {
+        let (title, about) = match self {
+            Self::Spawn => ("spawn", "from the start of the process until it answered `hello`."),
+            Self::Import => ("import", "load phases of imports, as the engine reports them."),
+            Self::Weights => ("weights", "load phases of the weights, as the engine reports them."),
+            Self::Compile => ("compile", "load phases of compiling, as the engine reports them."),
+            Self::Other => ("other phases", "load phases with any other name."),
+            Self::FirstToken => ("first token", "from just before tokenising until the first token."),
+            Self::SteadyState => ("steady state", "from the first token to the last."),
+        };
+        Heading { title, about }
     }
 
     /// Whether the part belongs to a request; otherwise it belongs to a launch.

@@ -318,9 +318,9 @@ fn a_prefill_on_a_known_gpu_has_its_share_of_the_peak_in_the_data_sheet() {
     let legend = "of data sheet: that of `H100 PCIe` states 757,000 × 10⁹ bf16 operations/s";
     assert!(full.contains(legend), "{full}");
     // The share of the measured limit has its class in every view.
-    assert!(full.contains("of limit: below 50 %: `fake-engine` prefill"), "{full}");
+    assert!(full.contains("share of this machine's limit: below 50 %: `fake-engine` prefill"), "{full}");
     let screen = show(&["report"]);
-    assert!(screen.contains("of limit: below 50 %: `fake-engine`"), "{screen}");
+    assert!(screen.contains("share of this machine's limit: below 50 %: `fake-engine`"), "{screen}");
     assert_eq!(report["cases"][0]["limit_class"], "below_50");
     assert!(show(&["report", "--format", "csv"]).contains(",compute_data_sheet_share,share,"));
     let explained = show(&["explain", "fake-engine", "prefill"]);

@@ -87,7 +87,7 @@ fn a_model_that_fits_the_caches_is_measured_without_probes_and_with_a_note() {
     // Without `--full`, the warnings of a busy machine may leave no room for the note.
     let (outcome, record) = run(&scratch, &["--full"]);
     assert!(record.entries("limits").is_empty());
-    let is_note = |line: &&str| line.starts_with("of limit: n/a, weights under");
+    let is_note = |line: &&str| line.starts_with("no share of the machine's limit: weights under");
     assert_eq!(outcome.stdout.lines().filter(is_note).count(), 1, "{}", outcome.stdout);
     assert!(!outcome.stdout.lines().any(|line| line.trim_end().ends_with("limit")), "{}", outcome.stdout);
 }

@@ -26,6 +26,7 @@ mod earlier_records;
 mod environment;
 mod exit_codes;
 mod experiments;
+mod explain;
 mod failures;
 mod false_times;
 mod generated;

@@ -175,7 +175,10 @@ fn sampled_tokens_and_tokens_after_a_text_prompt_are_unverified() {
     let sampled = run(&[RIGHT], Verifier::Engine(""), &["--temperature", "0.8"]);
     assert_eq!(sampled.record.entries("reference_token"), Vec::<&Value>::new());
     assert_eq!(sampled.assert_measured("right").status("right"), "unverified");
-    assert_eq!(sampled.status_reasons("right"), ["sampled tokens are not compared"]);
+    assert_eq!(
+        sampled.status_reasons("right"),
+        ["sampled tokens cannot be checked; hint: `--temperature 0`"]
+    );
     let reads = run_with_verifier(&[("reads", r#"--capabilities '{"prompt_ids":false}' --wrong-from 0"#)]);
     assert_eq!(reads.status("reads"), "unverified");
     let reasons = reads.status_reasons("reads");

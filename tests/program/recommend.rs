@@ -176,16 +176,16 @@ fn explain_without_a_record_explains_the_latest_one() {
     // The terms need no record.
     let terms = orchestrate(&["explain"]).exits_with(0);
     terms.assert_stdout(&[
-        "\n- *: a ratio of paired rounds",
-        "\n- inconclusive, ?: ",
+        "\n- *: ratio of paired rounds",
+        "\n- inconclusive: ",
         "\n- TTFT: ",
         "\n- no time: ",
     ]);
     let star = orchestrate(&["explain", "*"]).exits_with(0).stdout;
-    assert!(star.contains("- *: a ratio of paired rounds") && !star.contains("TTFT"), "{star}");
+    assert!(star.contains("- *: ratio of paired rounds") && !star.contains("TTFT"), "{star}");
     orchestrate(&["explain", "noise", "floor"])
         .exits_with(0)
-        .assert_stdout(&["- noise floor: the difference"]);
+        .assert_stdout(&["- noise floor: the smallest difference"]);
     let model = root().join("models/embedded");
     let run = [
         "-s",

@@ -2,7 +2,7 @@
 //! measured requests. So the verifier must have checked some tokens of every workload. It must also have checked the longest
 //! window of held-out text, because some errors grow with the position.
 
-use super::status::Agreement;
+use super::status::{Agreement, FEATURES};
 use super::tokens::greedy_samples;
 use super::tokens_alone::can_score;
 use super::verifier::Verifier;
@@ -10,15 +10,27 @@ use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
 use crate::shell::{HINT, quoted_command};
 use crate::text::{line, with_commas};
+use protocol::Capabilities;
 
-/// The missing parts, as sentences about `it`, the engine: first of the workloads, then of the longest window. Empty if the check
-/// is complete.
+/// The option that makes an engine give its likeliest tokens, which the verifier can check.
+pub const GREEDY_OPTION: &str = "--temperature 0";
+
+/// A missing part of an output check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// A sentence about `it`, the engine.
+    pub why: String,
+    /// Whether the engine is the cause: it lacks a feature, or it failed in the check.
+    pub is_of_engine: bool,
+}
+
+/// The missing parts: first of the workloads, then of the longest window. Empty if the check is complete.
 pub fn missing(
     record: &RunRecord,
     configuration: usize,
     verifier: &Verifier,
     agreement: &Agreement,
-) -> Vec<String> {
+) -> Vec<Missing> {
     // No other engine checks the verifier's tokens.
     if verifier.configuration == Some(configuration) {
         return Vec::new();
@@ -27,12 +39,40 @@ pub fn missing(
     if !can_score(record, configuration) {
         return missing;
     }
-    for why in unscored_window(record, configuration, verifier, agreement) {
-        if !missing.contains(&why) {
-            missing.push(why);
+    for it in unscored_window(record, configuration, verifier, agreement) {
+        if missing.iter().all(|other| other.why != it.why) {
+            missing.push(it);
         }
     }
     missing
+}
+
+/// The features that this engine lacks and that let a verifier check it.
+pub fn lacking_features(record: &RunRecord, configuration: usize) -> Vec<&'static str> {
+    let hello = record.launches_of(configuration).find_map(|launch| launch.hello.as_ref());
+    // An engine without `hello` has neither.
+    let has = |feature: fn(&Capabilities) -> bool| hello.is_some_and(|hello| feature(&hello.capabilities));
+    let all = FEATURES.into_iter().zip([has(|it| it.score), has(|it| it.prompt_ids)]);
+    all.filter(|(_, has)| !has).map(|(name, _)| name).collect()
+}
+
+/// The reason why the verifier gave no answers, with its cause and a hint. `None` if no other configuration is the verifier.
+pub fn why_no_answers(record: &RunRecord, configuration: usize, why: &str) -> Option<String> {
+    let plan = &record.header.plan;
+    let model = &plan.configurations[configuration].model;
+    let was_checked = record.held_out.iter().any(|it| it.model == model.path);
+    let verifier = plan.verifier_of(model).filter(|it| *it != configuration && was_checked)?;
+    if why.contains(HINT) {
+        return Some(why.into());
+    }
+    let label = format!("{}: ", line(&plan.configurations[verifier].label));
+    let without_label = |reason: String| reason.strip_prefix(&label).map(String::from).unwrap_or(reason);
+    let failures = record.failures.iter().filter(|it| it.configuration == verifier);
+    let failed = failures.map(|it| line(&format!("{} at {}: {}", it.kind, it.when, it.message)));
+    let cause = not_checked(record, verifier).into_iter().map(without_label).chain(failed).next();
+    let why = cause.map_or_else(|| why.to_string(), |cause| format!("{why}: {cause}"));
+    let command = format!("orchestrate check {}", plan.configurations[verifier].engine_argument());
+    Some(if why.contains(HINT) { why } else { format!("{why}{HINT}`{command}`") })
 }
 
 /// The recorded reasons why a configuration, or every configuration on its model, has no output check.
@@ -60,7 +100,7 @@ fn unchecked_workloads(
     configuration: usize,
     verifier: &Verifier,
     agreement: &Agreement,
-) -> Vec<String> {
+) -> Vec<Missing> {
     let plan = &record.header.plan;
     let is_equal =
         |case: usize| agreement.greedy.as_ref().is_some_and(|greedy| greedy.equal_cases.contains(&case));
@@ -73,7 +113,7 @@ fn unchecked_workloads(
     let takes_ids = record
         .launches_of(configuration)
         .any(|launch| launch.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids));
-    let mut missing: Vec<String> = Vec::new();
+    let mut missing: Vec<Missing> = Vec::new();
     let mut unchecked: Vec<String> = Vec::new();
     let (mut has_sample, mut is_any_checked) = (false, false);
     for (index, case) in plan.cases.iter().enumerate() {
@@ -85,31 +125,36 @@ fn unchecked_workloads(
         if !case.workload.kind.generates() {
             continue;
         }
-        let why = match case {
-            Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
+        let (why, is_of_engine) = match case {
+            Case { workload, .. } if !workload.is_greedy() => {
+                (format!("sampled tokens cannot be checked{HINT}`{GREEDY_OPTION}`"), false)
+            }
             _ if is_equal(index) || has_checked_tokens(index) => {
                 is_any_checked = true;
                 continue;
             }
             _ if !takes_ids && !gives_text(index) => {
-                "takes text, so its prompt ids may differ from the verifier's"
+                ("takes text, so its prompt ids may differ from the verifier's".into(), true)
             }
             Case { workload, .. } => {
                 unchecked.push(format!("`{}`", line(&workload.label)));
                 continue;
             }
         };
-        if !missing.iter().any(|it| it == why) {
-            missing.push(why.into());
+        if missing.iter().all(|it| it.why != why) {
+            missing.push(Missing { why, is_of_engine });
         }
     }
     if !has_sample {
-        return vec!["it has no measured sample".into()];
+        return vec![Missing { why: "it has no measured sample".into(), is_of_engine: false }];
     }
     if unchecked.is_empty() {
         return missing;
     }
     let for_all = reasons(record, |it| concerns_all(record, configuration, it));
+    // Without a recorded reason, the engine gave nothing that could be checked.
+    let is_of_engine = for_all.is_empty() && verifier.configuration.is_some();
+    let mut add = |why: String| missing.push(Missing { why, is_of_engine });
     if verifier.configuration.is_some() {
         let what = match is_any_checked || unchecked.len() == 1 {
             true => format!("the tokens in {} were not checked", unchecked.join(", ")),
@@ -119,14 +164,15 @@ fn unchecked_workloads(
         const BEFORE_CAUSE: &str = " were not checked: ";
         if let [cause] = &for_all[..] {
             let cause = cause.split_once(BEFORE_CAUSE).map_or(cause.as_str(), |(_, cause)| cause);
-            missing.push(format!("{what}: {cause}"));
+            add(format!("{what}: {cause}"));
             return missing;
         }
-        missing.push(what);
+        add(what);
     } else if for_all.is_empty() {
-        missing.push("the measured tokens were not checked: no verifier ran".into());
+        add("the measured tokens were not checked: no verifier ran".into());
     }
-    [missing, for_all].concat()
+    for_all.into_iter().for_each(add);
+    missing
 }
 
 /// Sentences on the longest window of held-out text, if it was not compared.
@@ -135,7 +181,7 @@ fn unscored_window(
     configuration: usize,
     verifier: &Verifier,
     agreement: &Agreement,
-) -> Vec<String> {
+) -> Vec<Missing> {
     let model = &record.header.plan.configurations[configuration].model.path;
     let held_out = record.held_out.iter().find(|it| it.model == *model);
     let windows = held_out.into_iter().flat_map(|it| it.sequences.iter().map(Vec::len).enumerate());
@@ -145,17 +191,16 @@ fn unscored_window(
     if !is_scored {
         let recorded = reasons(record, |it| it.configuration == Some(configuration));
         let default_reason = || match &agreement.scores {
-            Some(scores) => format!(
-                "its log-probabilities were compared on {} tokens, but not on the {} of the longest held-out text",
-                with_commas(scores.tokens),
-                with_commas(length)
-            ),
+            Some(_) => {
+                format!("the longest held-out text, of {} tokens, was not scored", with_commas(length))
+            }
             None if agreement.greedy.is_none() => {
                 "it gave neither log-probabilities nor ids to compare".into()
             }
             None => "it gave no log-probabilities to compare".into(),
         };
-        return if recorded.is_empty() { vec![default_reason()] } else { recorded };
+        let all = if recorded.is_empty() { vec![default_reason()] } else { recorded };
+        return all.into_iter().map(|why| Missing { why, is_of_engine: true }).collect();
     }
     match verifier.logprobs(sequence) {
         Some(_) => Vec::new(),
@@ -164,10 +209,11 @@ fn unscored_window(
                 verifier.configuration.is_some() && it.configuration == verifier.configuration
             });
             let why = of_verifier.first().map_or_else(String::new, |why| format!(": {why}"));
-            vec![format!(
+            let why = format!(
                 "the verifier did not score the held-out text of {} tokens{why}",
                 with_commas(length)
-            )]
+            );
+            vec![Missing { why, is_of_engine: false }]
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bounds::{AGREES, Bounds, EXACT, NEAR_TIE, Precision, Requested};
 use super::costs::Cost;
-use super::coverage::{missing, not_checked};
+use super::coverage::{lacking_features, missing, not_checked, why_no_answers};
 use super::early_text::EarlyText;
 use super::gaps::Gaps;
 use super::greedy::{FirstDifference, Greedy};
@@ -13,7 +13,7 @@ use super::tokens::wrong_counts;
 use super::tokens_alone;
 use super::verifier::{Against, Verifier};
 use crate::record::{RunRecord, Sample};
-use crate::text::with_commas;
+use crate::text::{plural, with_commas};
 
 /// The largest gap of a token that rounding changes, as a multiple of the largest difference of a log-probability. Both tokens of
 /// a tie may differ, and generated text may differ more than held-out text.
@@ -41,6 +41,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         gaps: None,
         token_loss: None,
         early_text: None,
+        lacking: Vec::new(),
         reasons: Vec::new(),
     };
     if no_checks(record).is_some() {
@@ -54,9 +55,13 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
             return Agreement { status: Status::Wrong, reasons: errors, ..agreement };
         }
         Err(why) => {
+            // The engine's own reasons explain nothing if the verifier gave no answers.
+            if let Some(why) = why_no_answers(record, configuration, &why) {
+                return Agreement { reasons: vec![why], ..agreement };
+            }
             let recorded = not_checked(record, configuration);
             let reasons = if recorded.is_empty() { vec![why] } else { recorded };
-            return Agreement { reasons, ..agreement };
+            return Agreement { reasons, lacking: lacking_features(record, configuration), ..agreement };
         }
     };
     if verifier.is_itself(configuration) && errors.is_empty() {
@@ -87,7 +92,10 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let wrong = results.wrong_scores().into_iter().chain(wrong_tokens).chain(wrong);
     let wrong: Vec<String> = wrong.chain(errors).collect();
     let missing = missing(record, configuration, &verifier, &agreement);
-    let missing: Vec<String> = unchecked.into_iter().chain(missing).collect();
+    // Without a missing part, the tokens alone verify too little, which more features of the engine would change.
+    let is_of_engine = missing.is_empty() || missing.iter().any(|it| it.is_of_engine);
+    let lacking = if is_of_engine { lacking_features(record, configuration) } else { Vec::new() };
+    let missing: Vec<String> = unchecked.into_iter().chain(missing.into_iter().map(|it| it.why)).collect();
     let (status, reasons) = match &agreement.scores {
         _ if !wrong.is_empty() && tokens_alone::may_misread(record, configuration, precision) => {
             (Status::Unverified, tokens_alone::misread(&wrong))
@@ -97,7 +105,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         None if missing.is_empty() && !can_score => tokens_alone::status(record, configuration, &agreement),
         _ => (Status::Unverified, missing),
     };
-    Agreement { status, reasons, ..agreement }
+    Agreement { status, reasons, lacking, ..agreement }
 }
 
 fn verifier_name(against: &Against) -> String {
@@ -142,7 +150,8 @@ impl Results<'_> {
             ));
         }
         if scores.missing > 0 {
-            return Some(format!("it gives {} log-probabilities too many", with_commas(scores.missing)));
+            let values = plural(with_commas(scores.missing), "log-probability value");
+            return Some(format!("it gives {values} too many"));
         }
         let Bounds { rms, stretch_rms, .. } = self.bounds;
         // All values are finite, so the root mean square may be infinite but is never NaN.
@@ -184,8 +193,9 @@ impl Results<'_> {
         let cost = self.agreement.cost.as_ref()?;
         let loss = self.agreement.token_loss.as_ref()?;
         let bound = loss.bound.filter(|bound| loss.nats > *bound)?;
+        let differ = if loss.differing == 1 { "differs" } else { "differ" };
         Some(format!(
-            "{} of {} generated tokens are not those of {}, and together {} nats less likely; the bound for {} on this model is {}",
+            "{} of {} generated tokens {differ} from those of {}: in sum {} nats less likely; the bound for {} on this model is {}",
             with_commas(loss.differing),
             with_commas(loss.positions),
             self.verifier_of_this_run(),
@@ -315,8 +325,9 @@ impl Results<'_> {
         }
         let different_tokens = || {
             let (differing, positions) = differing?;
+            let differ = if differing == 1 { "differs" } else { "differ" };
             let (differing, positions) = (with_commas(differing), with_commas(positions));
-            Some(format!("{differing} of {positions} tokens differ from the verifier's"))
+            Some(format!("{differing} of its {positions} checked tokens {differ} from the verifier's"))
         };
         let reason = if scores.rms > EXACT { None } else { tie.or_else(different_tokens) };
         (Status::Agrees, reason.into_iter().collect())

@@ -25,9 +25,10 @@ mod verifier;
 use crate::plan::Role;
 use crate::record::RunRecord;
 
+pub use coverage::GREEDY_OPTION;
 pub use prediction::Prediction;
 pub use scores::Scores;
-pub use status::{Agreement, NO_VERIFIER_HINT, NoChecks, Status, UNVERIFIABLE_HINT, no_checks, two_digits};
+pub use status::{Agreement, FEATURES, NoChecks, Status, implement, no_checks, two_digits};
 pub use verifier::Against;
 
 impl Agreement {

@@ -18,11 +18,13 @@ use crate::text::significant_digits;
 /// The most digits of a value near a bound.
 const MAX_DIGITS_BESIDE_A_BOUND: i32 = 6;
 
-/// The next step for an engine that no verifier can check.
-pub const UNVERIFIABLE_HINT: &str = "implement `score` and `prompt_ids`";
+/// The features of an engine that let a verifier check it.
+pub const FEATURES: [&str; 2] = ["`score`", "`prompt_ids`"];
 
-/// The next step for an engine whose output is unverified because no verifier ran.
-pub const NO_VERIFIER_HINT: &str = "implement `score` and `prompt_ids`, or name --verifier";
+/// The next step for the author of an engine that lacks these features.
+pub fn implement(features: &[&str]) -> String {
+    format!("implement {}", features.join(" and "))
+}
 
 /// The verification status of an engine's output, in the order from the best one to the worst one, then unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -66,11 +68,24 @@ pub struct Agreement {
     /// The answers to prompts whose next token depends on their first half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_text: Option<EarlyText>,
+    /// The features that the engine lacks, if they are the reason why its output is unverified.
+    #[serde(skip)]
+    pub lacking: Vec<&'static str>,
     /// The reasons why the status is not better: sentences about `it`, the engine.
     pub reasons: Vec<String>,
 }
 
 impl Status {
+    pub const ALL: [Self; 7] = [
+        Self::Exact,
+        Self::Agrees,
+        Self::TokensAgree,
+        Self::TextAgrees,
+        Self::Drifts,
+        Self::Wrong,
+        Self::Unverified,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -82,6 +97,35 @@ impl Status {
             Self::Unverified => "unverified",
         }
     }
+
+    /// The meaning, as sentences that follow the name.
+    pub fn about(self) -> String {
+        match self {
+            Self::Exact => format!("the same tokens as the verifier, and log-probabilities within {EXACT} nats of its."),
+            Self::Agrees => format!(
+                "log-probabilities within {AGREES} nats of the verifier's, like correct engines in 16 or 8 bits. In f32 the limit \
+                 is {}. A known cost of the dtypes on this model makes it lower.",
+                Precision::Full.bounds().rms
+            ),
+            Self::TokensAgree => {
+                "the tokens are those of the verifier, or almost as likely. The engine gives no log-probabilities.".into()
+            }
+            Self::TextAgrees => {
+                "the text is that of the verifier's tokens, or of almost as likely ones. The engine gives no log-probabilities."
+                    .into()
+            }
+            Self::Drifts => {
+                "the output differs clearly from the verifier's, but not more than the engine's precision may cause.".into()
+            }
+            Self::Wrong => {
+                "the output is not that of this model: it differs by more than the precision may cause. Its speed is not compared."
+                    .into()
+            }
+            Self::Unverified => {
+                "it is unknown whether the engine computes the model: a part of the check is missing. It has no rank.".into()
+            }
+        }
+    }
 }
 
 impl Agreement {
@@ -89,6 +133,21 @@ impl Agreement {
     pub fn recorded_hint(&self) -> Option<&str> {
         let hint = self.reasons.iter().find_map(|reason| Some(reason.split_once(HINT)?.1))?;
         Some(hint.strip_prefix('`').and_then(|it| it.strip_suffix('`')).unwrap_or(hint))
+    }
+
+    /// The step that probably leads to a verified output: a recorded hint, work of the engine's author, or another verifier. `None`
+    /// if no step is known, or if none is needed.
+    pub fn next_step(&self) -> Option<String> {
+        if self.status != Status::Unverified {
+            return None;
+        }
+        let without_hint = || match (self.lacking.as_slice(), &self.against) {
+            ([], Against::Nothing) => Some("--verifier ENGINE".to_string()),
+            ([], _) => None,
+            (features, Against::Nothing) => Some(format!("{}, or name --verifier", implement(features))),
+            (features, _) => Some(implement(features)),
+        };
+        self.recorded_hint().map(String::from).or_else(without_hint)
     }
 
     /// The root mean square of the differences from the verifier's log-probabilities, over all tokens.

@@ -207,7 +207,7 @@ fn tokens_less_likely_in_total_than_the_reported_dtype_explains_are_wrong() {
     let (of_f16, reasons, loss) = status("f16", &[20, 40], 0.012);
     assert_eq!(of_f16, Status::Wrong, "{loss:?}");
     assert_eq!((loss.positions, loss.differing), (2 * 15 * 64, 30));
-    let why = "30 of 1,920 generated tokens are not those of `patient-original`, and together 0.36 nats less likely; the bound for f16 on \
+    let why = "30 of 1,920 generated tokens differ from those of `patient-original`: in sum 0.36 nats less likely; the bound for f16 on \
                this model is 0.23";
     assert_eq!(reasons, [why]);
     // A smaller loss is within the bound of f16, and the same loss is within that of bf16.
@@ -430,7 +430,7 @@ fn sampled_tokens_leave_an_engine_unverified() {
     let found = Agreement::of(&record);
     assert_eq!(found[VERIFIER].status, Status::Exact);
     assert_eq!(found[ENGINE].status, Status::Unverified);
-    assert_eq!(found[ENGINE].reasons, ["sampled tokens are not compared"]);
+    assert_eq!(found[ENGINE].reasons, ["sampled tokens cannot be checked; hint: `--temperature 0`"]);
     set_scores(&mut record, ENGINE, |_| Some(0.5));
     assert_eq!(engine(&record).status, Status::Wrong);
 }
@@ -463,9 +463,10 @@ fn an_engine_without_scores_of_the_longest_held_out_text_is_unverified() {
     record.take(Entry::Scored(short));
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
-    let why = "its log-probabilities were compared on 127 tokens, but not on the 1,152 of the longest held-out text";
+    let why = "the longest held-out text, of 1,152 tokens, was not scored";
     assert_eq!(found.reasons, [why]);
-    let why = "its log-probabilities were compared on 128 tokens; a text of 1,152 would take about 30 s, and the check has 10 s left";
+    let why =
+        "the held-out text of 1,152 tokens was not scored: it would take 30 s, and the check had 10 s left";
     add_not_checked(&mut record, why);
     assert_eq!(engine(&record).reasons, [why]);
 }

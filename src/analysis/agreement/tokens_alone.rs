@@ -45,9 +45,8 @@ pub fn status(record: &RunRecord, configuration: usize, agreement: &Agreement) -
     ];
     let compared = compared.into_iter().flatten().max().unwrap_or(0);
     if compared < MIN_TOKENS {
-        let few = plural(compared, "token");
         let reason = format!(
-            "it does not support `score`, and {few} of it were compared; without scores, {MIN_TOKENS} are needed"
+            "it does not support `score`, so {MIN_TOKENS} of its tokens must be compared, and the run has only {compared}"
         );
         return (Status::Unverified, vec![reason]);
     }
@@ -88,8 +87,8 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize, verifier: &Verifie
         let text = || Text::of(plan, &blocks, key).name();
         if sequence.prompt_tokens != read.prompt_tokens {
             wrong_prompt.get_or_insert_with(|| {
-                let (expected, got) = (read.prompt_tokens, sequence.prompt_tokens);
-                format!("expected {expected} prompt tokens in {}, got {got}", text())
+                let (expected, got) = (plural(read.prompt_tokens, "prompt token"), sequence.prompt_tokens);
+                format!("expected {expected} in {}, got {got}", text())
             });
         }
         let (reported, found) = (sequence.output_tokens.unwrap_or(0) as usize, read.ids.len());
@@ -97,8 +96,8 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize, verifier: &Verifie
         let tolerance = 1 + checked.differing.len();
         if read.unread > 0 && checked.differing.is_empty() {
             wrong_output.get_or_insert_with(|| {
-                let (reported, unread) = (plural(reported, "token"), with_commas(read.unread as usize));
-                format!("it reports {reported} in {}, whose text has {unread} characters after them", text())
+                let unread = plural(with_commas(read.unread as usize), "further character");
+                format!("it reports {} in {}, whose text has {unread}", plural(reported, "token"), text())
             });
         } else if read.unread == 0 && found + tolerance <= reported {
             wrong_output.get_or_insert_with(|| {

@@ -55,17 +55,20 @@ impl<'a> Verifier<'a> {
                 against: Against::ReferenceAnswers { by: line(&stored.by) },
             });
         }
-        if let Some((index, dtype)) = other_dtype {
+        let index = verifier.ok_or_else(no_verifier)?;
+        let scored = record.scored.iter().filter(|it| it.configuration == index);
+        let logprobs: Vec<_> = scored.map(|it| (it.sequence, it.logprobs.as_slice())).collect();
+        let continued = record.continued.iter().find(|it| it.configuration == index);
+        let has_answers = !logprobs.is_empty() || continued.is_some();
+        // A verifier that never loaded the model reports no dtype, but that is not the reason.
+        let has_loaded = record.launches_of(index).any(|launch| launch.loaded.is_some());
+        if let Some((index, dtype)) = other_dtype.filter(|_| has_answers || has_loaded) {
             let label = label(index);
             return Err(format!(
                 "the verifier `{label}` runs in {dtype}, but must run in f32{HINT}`--verifier` with an engine or a preset in f32"
             ));
         }
-        let index = verifier.ok_or_else(no_verifier)?;
-        let scored = record.scored.iter().filter(|it| it.configuration == index);
-        let logprobs: Vec<_> = scored.map(|it| (it.sequence, it.logprobs.as_slice())).collect();
-        let continued = record.continued.iter().find(|it| it.configuration == index);
-        if logprobs.is_empty() && continued.is_none() {
+        if !has_answers {
             return Err(format!("the verifier `{}` gave no answers", label(index)));
         }
         let continued = continued.map(|it| it.ids.as_slice()).filter(|ids| !ids.is_empty());

@@ -5,13 +5,12 @@ use crate::analysis::compare::judgement::{
 };
 use crate::analysis::metric::Scale;
 use crate::report::document::{Column, Line, Overflow, Table};
+use crate::report::headings;
+use crate::report::marks::Mark;
 use crate::report::rows::group_by_key;
 use crate::text::{line, plural};
 use stats::{Severity, Verdict, quality};
 
-/// Precedes the title of a headline metric.
-const HEADLINE_MARK: &str = "> ";
-const HEADLINE_LEGEND: &str = "> decides the exit status: the scenario's headline metric";
 pub const MEAN_CAUTION: &str =
     "each workload has the same weight in a geometric mean; no single workload has this ratio";
 
@@ -154,15 +153,15 @@ pub fn tables(judgement: &Judgement) -> Vec<Table> {
 
 fn columns() -> Vec<Column> {
     vec![
-        Column { overflow: Overflow::Shortened, ..Column::named("case") },
-        Column::named("metric"),
-        Column::value("base → new", ""),
-        Column { overflow: Overflow::Wrapped, ..Column::fact("change") },
+        Column { overflow: Overflow::Shortened, ..Column::named(headings::CASE) },
+        Column::named(headings::METRIC),
+        Column::value(headings::BASE_AND_NEW, ""),
+        Column { overflow: Overflow::Wrapped, ..Column::fact(headings::CHANGE) },
     ]
 }
 
 fn cells(change: &Change) -> Vec<String> {
-    let headline = if change.gating { HEADLINE_MARK } else { "" };
+    let headline = if change.gating { format!("{} ", Mark::Headline) } else { String::new() };
     // One scale for both values.
     let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
     let write = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
@@ -185,19 +184,19 @@ fn outcome_text(change: &Change) -> String {
         Outcome::RefusedInBoth(_) => REFUSES_IN_BOTH.into(),
         Outcome::NotCompared(why) => format!("not compared: {why}"),
     };
-    let mark = SEVERITY_MARKS.iter().find(|(severity, ..)| *severity == change.severity);
-    mark.map_or_else(|| text.clone(), |(_, mark, _)| format!("{text} {mark}"))
+    let mark = SEVERITY_MARKS.iter().find(|(severity, _)| *severity == change.severity);
+    mark.map_or_else(|| text.clone(), |(_, mark)| format!("{text} {mark}"))
 }
 
 /// The marks of changes that need attention. The cell has no room for a word.
-const SEVERITY_MARKS: [(Severity, &str, &str); 2] =
-    [(Severity::Critical, "!!", "!! critical"), (Severity::Warning, "!", "! a warning")];
+const SEVERITY_MARKS: [(Severity, Mark); 2] =
+    [(Severity::Critical, Mark::CriticalChange), (Severity::Warning, Mark::WarningChange)];
 
 fn legend(judgement: &Judgement) -> Vec<String> {
     let occurs = |wanted: Severity| judgement.changes.iter().any(|it| it.severity == wanted);
     let marks =
-        SEVERITY_MARKS.iter().filter(|(severity, ..)| occurs(*severity)).map(|(.., meaning)| *meaning);
-    std::iter::once(HEADLINE_LEGEND).chain(marks).map(String::from).collect()
+        SEVERITY_MARKS.iter().filter(|(severity, _)| occurs(*severity)).map(|(_, mark)| mark.legend());
+    std::iter::once(Mark::Headline.legend()).chain(marks).collect()
 }
 
 /// The lines after the table: means with their caution, notes, the legend.
@@ -208,7 +207,7 @@ pub fn lines_after_table(judgement: &Judgement) -> Vec<String> {
 /// The lines at the end of the one screen: means with their caution, the first notes, and what `--full` adds.
 pub fn last_lines(judgement: &Judgement) -> Vec<String> {
     let more = judgement.notes.len().saturating_sub(MAX_NOTES);
-    let more = (more > 0).then(|| format!("note: and {}: `--full`", plural(more, "more note")));
+    let more = (more > 0).then(|| format!("note: and {}: `--full` has them", plural(more, "more note")));
     let notes = notes(judgement).take(MAX_NOTES).chain(more);
     means(judgement).chain(notes).chain(other_metrics(judgement)).collect()
 }

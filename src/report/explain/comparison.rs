@@ -4,13 +4,14 @@ use super::context::{Context, Part};
 use crate::analysis::agreement::two_digits;
 use crate::analysis::compare::{self, Compared};
 use crate::plan::Order;
+use crate::plan::budget;
 use crate::report::ranking::compared_in;
 use crate::report::rows::Row;
 use crate::report::verdicts::PairVerdict;
 use crate::text::{line, plural, three_digits, with_commas};
 use stats::{
-    Comparison, Evidence, FloorSource, MIN_VERDICT_BLOCKS, NO_DIFFERENCE, Obstacle, Phrase, SourcedFloor,
-    StoppedBy, Verdict, with_other,
+    Comparison, Evidence, FloorSource, MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Obstacle, Phrase,
+    SourcedFloor, StoppedBy, Verdict, with_other,
 };
 
 /// The amount of detail of an explanation.
@@ -55,25 +56,89 @@ pub fn explain(
             part.say(noise_floor(context, compared.pair, &comparison));
         }
     }
-    obstacle(context, part, &comparison, family);
+    obstacle(context, part, (&comparison, compared.pair.metric.kind()), family);
 }
 
 /// A row against another row in a few words: `11x as fast as the reference `a` [8, 13]`. `other` names the other row.
-pub fn in_short(row: &Row, against: &Row, pairs: &[PairVerdict], other: &str) -> Option<String> {
+pub fn in_short(
+    context: &Context,
+    (row, against): (&Row, &Row),
+    pairs: &[PairVerdict],
+    other: &str,
+) -> Option<String> {
     let compared = compared_in(pairs, row, against)?;
     let comparison = compared.comparison().ok()?;
-    let Comparison { decision, evidence, blocks, .. } = &comparison;
+    let Comparison { decision, evidence, .. } = &comparison;
+    let blocks = plural(comparison.blocks, "block");
     let Phrase { change, bounds, .. } = Phrase::of_decision(decision, evidence, compared.pair.metric.kind());
     Some(match decision.verdict {
         Some(Verdict::Faster | Verdict::Slower) => format!("{} {bounds}", with_other(&change, other)),
         Some(Verdict::Same) => format!("as fast as {other}, {}", change.trim_start_matches("the same ")),
         Some(Verdict::Inconclusive) => {
-            let why = comparison.why_inconclusive().map_or_else(String::new, |why| format!(": {why}"));
-            format!("inconclusive against {other}{why}")
+            let estimate = estimate(&comparison, compared.pair.metric.kind());
+            let why = match comparison.why_inconclusive() {
+                Some(why) if decision.lost_to_correction => format!("{}; {why}", in_words(comparison.floor)),
+                why => why.unwrap_or_else(|| in_words(comparison.floor)),
+            };
+            let remedy =
+                remedy(context, &comparison).map_or_else(String::new, |remedy| format!("; {remedy}"));
+            format!("inconclusive against {other}: {estimate} over {blocks}, {why}{remedy}")
         }
         None if change == NO_DIFFERENCE => format!("{change} against {other}"),
-        None => format!("{} (no verdict: {})", with_other(&change, other), plural(blocks, "block")),
+        None => {
+            let change = with_other(&change, other);
+            format!("{change} (no verdict: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS})")
+        }
     })
+}
+
+/// The estimated ratio with its interval: `1.2x as fast [1.2x slower, 1.6x as fast]`.
+fn estimate(comparison: &Comparison, kind: MetricKind) -> Phrase {
+    let (low, high) = comparison.evidence.ends();
+    Phrase::of_ratio(comparison.evidence.estimate().exp(), (low.exp(), high.exp()), kind)
+}
+
+/// `noise floor 4.2 %`.
+fn in_words(floor: Option<SourcedFloor>) -> String {
+    floor.map_or("noise floor unknown".into(), |it| {
+        format!("noise floor {}", stats::size(it.floor.log_ratio()))
+    })
+}
+
+/// The step that may decide an inconclusive comparison, in a few words. `None` for any other comparison.
+fn remedy(context: &Context, comparison: &Comparison) -> Option<String> {
+    let Some(blocks) = blocks_that_help(comparison.obstacle()?) else {
+        return Some("more blocks do not help, a quieter machine may".into());
+    };
+    Some(match blocks {
+        Some(blocks) => {
+            let option = option_for(context, comparison, blocks);
+            format!("about {blocks} blocks would decide it: `{option}`")
+        }
+        None => "even 200 blocks with this noise would not decide it".into(),
+    })
+}
+
+/// The number of blocks that would decide a comparison; `Some(None)` if it is too large. `None` if no number of blocks helps.
+fn blocks_that_help(obstacle: Obstacle) -> Option<Option<usize>> {
+    match obstacle {
+        Obstacle::WideInterval { blocks }
+        | Obstacle::TooWideForSame { blocks }
+        | Obstacle::ManyComparisons { blocks } => Some(blocks),
+        Obstacle::NoiseFloor => None,
+    }
+}
+
+/// The option that gives a comparison this many blocks: a larger budget if the budget ended the measurement.
+fn option_for(context: &Context, comparison: &Comparison, blocks: usize) -> String {
+    let report = context.report;
+    // In an interrupted run, comparisons count as stopped by time, but no workload does: a larger budget would not help.
+    let budget_ended = report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
+    let ended = budget_ended && comparison.stopped_by == StoppedBy::Time;
+    match report.budget_ns.filter(|_| ended) {
+        Some(budget_ns) => format!("--budget {}", budget::for_blocks(budget_ns, comparison.blocks, blocks)),
+        None => format!("--blocks {blocks}"),
+    }
 }
 
 fn sentence(
@@ -97,15 +162,15 @@ fn sentence(
 fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
     let blocks = plural(comparison.blocks, "block");
     let floor = match comparison.floor {
-        Some(SourcedFloor { floor, source, of }) => {
+        Some(SourcedFloor { source, of, .. }) => {
             let label = &context.data.engines[of].label;
             let source = match source {
                 FloorSource::Twin => format!("the twin of `{label}`"),
                 FloorSource::Calibration => format!("the calibration of `{label}`"),
             };
-            format!("noise floor {}, from {source}", stats::size(floor.log_ratio()))
+            format!("{}, from {source}", in_words(comparison.floor))
         }
-        None => "noise floor unknown".into(),
+        None => in_words(None),
     };
     let p = comparison.decision.p_adjusted.or(comparison.decision.p);
     let p = p.map_or_else(String::new, |p| format!("; {}", p_text(p)));
@@ -187,7 +252,12 @@ fn noise_floor(context: &Context, pair: &PairVerdict, comparison: &Comparison) -
 }
 
 /// Why there is no clear result, and what would decide it.
-fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family: usize) {
+fn obstacle(
+    context: &Context,
+    part: &mut Part,
+    (comparison, kind): (&Comparison, MetricKind),
+    family: usize,
+) {
     let blocks = comparison.blocks;
     if comparison.decision.verdict.is_none() {
         if context.report.order == Order::Sequential {
@@ -209,33 +279,33 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             part.say(format!(
                 "About {blocks} blocks would decide it, if the noise stays the same. On a quieter machine, fewer may."
             ));
-            part.hint(format!("measure again with `--blocks {blocks}`"));
+            part.hint(format!("measure again with `{}`", option_for(context, comparison, blocks)));
         }
         None => part.say("Even 200 blocks with this noise would not decide it. A quieter machine may."),
     };
-    match comparison.obstacle() {
-        None => {}
-        Some(Obstacle::WideInterval { blocks }) => {
+    let Some(obstacle) = comparison.obstacle() else { return };
+    part.say(format!("The estimate is {}, over {}.", estimate(comparison, kind), plural(blocks, "block")));
+    match obstacle {
+        Obstacle::WideInterval { blocks } => {
             part.say("It is inconclusive: the interval is so wide that the engine may be faster or slower.");
             more(part, blocks);
         }
-        Some(Obstacle::TooWideForSame { blocks }) => {
+        Obstacle::TooWideForSame { blocks } => {
             match comparison.why_inconclusive() {
                 Some(why) => part.say(format!("It is inconclusive: {why}.")),
                 None => part.say("It is inconclusive: the difference is small, but part of the interval is beyond the 2 % of `same`."),
             }
             more(part, blocks);
         }
-        Some(Obstacle::ManyComparisons { blocks }) => {
+        Obstacle::ManyComparisons { blocks } => {
             part.say(format!(
                 "It is inconclusive: of {family} comparisons, some differ by chance. As the only comparison, this one would be significant."
             ));
             more(part, blocks);
         }
-        Some(Obstacle::NoiseFloor) => {
-            let difference = stats::size(comparison.evidence.estimate().abs());
+        Obstacle::NoiseFloor => {
             let why = stats::not_beyond_noise(comparison.decision.thresholds);
-            part.say(format!("It is inconclusive: {why}. The estimated difference is {difference}."));
+            part.say(format!("It is inconclusive: {why}."));
             part.say("A quieter machine helps: end other programs, or measure at another time.");
             part.hint("orchestrate machine");
             let is_of_few = comparison.floor.is_some_and(|it| !it.floor.is_reliable());
@@ -245,20 +315,5 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
                 part.hint(remedy.clone());
             }
         }
-    }
-    let blocks_help = |obstacle| match obstacle {
-        Obstacle::WideInterval { blocks }
-        | Obstacle::TooWideForSame { blocks }
-        | Obstacle::ManyComparisons { blocks } => blocks.is_some(),
-        Obstacle::NoiseFloor => false,
-    };
-    // In an interrupted run, comparisons count as stopped by time, but no workload does: a larger budget would not help.
-    let budget_ended = context.report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
-    if budget_ended
-        && comparison.stopped_by == StoppedBy::Time
-        && comparison.obstacle().is_some_and(blocks_help)
-    {
-        part.say("The time budget ended this workload.");
-        part.hint("measure again with a larger `--budget`");
     }
 }

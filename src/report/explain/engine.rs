@@ -112,7 +112,10 @@ fn warnings(context: &Context, label: &str, most: usize) -> Option<Part> {
     let mut part = Part::titled("warnings");
     part.sentences.extend(warnings.iter().take(most).map(|text| format!("warning: {text}")));
     let more = warnings.len().saturating_sub(most);
-    part.sentences.extend((more > 0).then(|| format!("warning: and {} more; `--full` has all", more)));
+    part.sentences.extend(
+        (more > 0)
+            .then(|| format!("{}: the command below with `--full` has all", plural(more, "more warning"))),
+    );
     (!part.sentences.is_empty()).then_some(part)
 }
 

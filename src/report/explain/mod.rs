@@ -4,6 +4,7 @@
 mod comparison;
 mod context;
 mod engine;
+mod glossary;
 mod output;
 mod subject;
 mod terms;
@@ -51,11 +52,16 @@ pub fn explain(record: &RunRecord, words: &[String], detail: Detail) -> Result<E
 /// The explanation of the terms of all reports, or of the term that these words name. `None` if there is no such term.
 pub fn explain_term(words: &[String]) -> Option<Explanation> {
     let (about, parts) = match words {
-        [] => ("the terms of the report".to_string(), terms::parts(None)),
+        [] => ("the terms of the report".to_string(), terms::all()),
         words => (words.join(" "), terms::named(&words.join(" "))),
     };
     let more = vec!["orchestrate explain ENGINE".into(), "orchestrate metrics".into()];
     (!parts.is_empty()).then(|| Explanation { about, parts, more, ..Explanation::default() })
+}
+
+/// The command that explains the term whose name is similar to these words.
+pub fn similar_term(words: &[String]) -> Option<String> {
+    terms::similar(&words.join(" ")).map(|name| command(&[&name]))
 }
 
 impl Context<'_> {
@@ -63,7 +69,7 @@ impl Context<'_> {
         Explanation {
             record: self.report.record.clone(),
             about: "the terms of the report".into(),
-            parts: terms::parts(Some(self.report)),
+            parts: terms::of_report(self.report),
             more: vec!["orchestrate explain ENGINE".into(), "orchestrate metrics".into()],
         }
     }

@@ -3,11 +3,11 @@
 use super::comparison::Detail;
 use super::context::{Context, Part};
 use crate::analysis::agreement::bounds::{AGREES, EXACT, Precision};
-use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, two_digits};
+use crate::analysis::agreement::{Against, Agreement, GREEDY_OPTION, NoChecks, Status, two_digits};
 use crate::plan::Verification;
 use crate::plan::prompts::Prompts;
+use crate::report::outputs::greedy_command;
 use crate::text::{line, plural, with_commas};
-use protocol::Capabilities;
 
 /// The most reasons on one screen.
 const MAX_REASONS: usize = 2;
@@ -53,31 +53,14 @@ pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<P
     Some(part)
 }
 
-fn meaning(agreement: &Agreement) -> &'static str {
-    match (agreement.status, &agreement.against) {
-        (Status::Exact, Against::Itself) => {
-            "It is the verifier: it answers in f32, and the outputs of the other engines are compared with its answers."
-        }
-        (Status::Exact, _) => {
-            "Exact: it gives the same tokens as the verifier, and almost the same log-probabilities."
-        }
-        (Status::Agrees, _) => {
-            "Agrees: its output is as close to the verifier's as that of correct engines in 16 or 8 bits."
-        }
-        (Status::TokensAgree, _) => {
-            "Tokens agree: its tokens are those of the verifier, or almost as likely. It gives no log-probabilities."
-        }
-        (Status::TextAgrees, _) => {
-            "Text agrees: its text is that of the verifier's tokens, or of almost as likely ones. It gives no log-probabilities."
-        }
-        (Status::Drifts, _) => {
-            "Drifts: its output differs clearly from the verifier's, but not more than its precision may cause."
-        }
-        (Status::Wrong, _) => "Wrong: it does not give the output of this model. Its speed is not compared.",
-        (Status::Unverified, _) => {
-            "Unverified: it is unknown whether it computes the model. Its speed has no rank."
-        }
+fn meaning(agreement: &Agreement) -> String {
+    if agreement.against == Against::Itself {
+        return "It is the verifier: it answers in f32, and the outputs of the other engines are compared with its answers."
+            .into();
     }
+    let name = agreement.status.name();
+    let (first, rest) = name.split_at(1);
+    format!("{}{rest}: {}", first.to_uppercase(), agreement.status.about())
 }
 
 fn verifier(against: &Against) -> String {
@@ -150,7 +133,7 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
         part.say(match greedy.differing {
             0 => format!("In {texts}, all {} tokens are the same as those of {verifier}.", with_commas(greedy.compared)),
             differing => format!(
-                "In {} of {texts}, its tokens differ from those of {verifier}. Up to the differences, {} of {} tokens are the same.",
+                "In {} of {texts}, its tokens differ from those of {verifier}. Up to the differences, the same tokens: {} of {}.",
                 with_commas(differing),
                 with_commas(greedy.equal),
                 with_commas(greedy.compared)
@@ -171,9 +154,9 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
         let bound =
             loss.bound.map_or_else(String::new, |bound| format!(" (above {} is wrong)", two_digits(bound)));
         part.say(format!(
-            "Of {} measured tokens, {} are not the verifier's. In sum, these are {} nats less likely than the verifier's{bound}.",
+            "The verifier gives another token at {} of {} measured tokens. In sum, the engine's are {} nats less likely there{bound}.",
+            plural(with_commas(loss.differing), "position"),
             with_commas(loss.positions),
-            with_commas(loss.differing),
             two_digits(loss.nats)
         ));
     }
@@ -206,8 +189,8 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
     if let Some(early_text) = &agreement.early_text {
         let answers = plural(with_commas(early_text.answers), "measured prompt");
         part.say(format!(
-            "The next token after {answers} can depend on the first half of the prompt: {} of its answers differ from the \
-             verifier's, and are less likely by {} nats (mean).",
+            "The next token after {answers} can depend on the first half of the prompt. Its answers that differ from the verifier's: \
+             {}; on average they are less likely by {} nats.",
             with_commas(early_text.differing),
             two_digits(early_text.mean())
         ));
@@ -233,26 +216,23 @@ fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement
             .say("To decide whether this is only rounding, measure the same engine in a higher precision."),
         Status::Wrong => part.hint(format!("orchestrate check {}", planned.engine_argument())),
         Status::Unverified => {
-            let hello = context.record.launches_of(configuration).find_map(|launch| launch.hello.as_ref());
-            // An engine without `hello` supports neither.
-            let has =
-                |feature: fn(&Capabilities) -> bool| hello.is_some_and(|hello| feature(&hello.capabilities));
-            let all = [("`score`", has(|it| it.score)), ("`prompt_ids`", has(|it| it.prompt_ids))];
-            let missing: Vec<&str> = all.into_iter().filter(|(_, has)| !has).map(|(name, _)| name).collect();
-            if let (true, Some(hint)) = (missing.is_empty(), agreement.recorded_hint()) {
-                match hint.starts_with("--") {
-                    true => part.hint(format!("measure again with `{hint}`")),
-                    false => part.hint(hint),
+            let check = format!("orchestrate check {}", planned.engine_argument());
+            let is_of_author = agreement.recorded_hint().is_none() && !agreement.lacking.is_empty();
+            match agreement.next_step() {
+                Some(step) if is_of_author => {
+                    part.say(format!("Next step: the engine's author can {step}."));
+                    part.hint(check);
                 }
-            } else if missing.is_empty() && agreement.against != Against::Nothing {
-                part.say("Next step: remove the first reason. The command below shows whether the engine causes it.");
-                part.hint(format!("orchestrate check {}", planned.engine_argument()));
-            } else if missing.is_empty() {
-                part.say("Next step: name a verifier that runs this model in f32.");
-                part.hint("measure again with `--verifier ENGINE`");
-            } else {
-                part.say(format!("Next step: its author implements {}.", missing.join(" and ")));
-                part.hint(format!("orchestrate check {}", planned.engine_argument()));
+                Some(step) if step == GREEDY_OPTION => {
+                    part.say("Next step: the same run without sampling.");
+                    part.hint(greedy_command(&context.report.command));
+                }
+                Some(step) if step.starts_with("--") => part.hint(format!("measure again with `{step}`")),
+                Some(step) => part.hint(step),
+                None => {
+                    part.say("Next step: remove the first reason. The command below shows whether the engine causes it.");
+                    part.hint(check);
+                }
             }
         }
     }

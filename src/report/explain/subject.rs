@@ -1,6 +1,7 @@
 //! The subject of an explanation: the engines and cases that words name.
 
 use super::context::command;
+use super::terms;
 use crate::plan::Role;
 use crate::report::run_data::RunData;
 use crate::shell::similar_name;
@@ -92,15 +93,15 @@ fn unknown(data: &RunData, name: &str) -> String {
     let engines: Vec<String> = rows().map(|(_, engine)| engine.label.clone()).collect();
     let cases: Vec<String> = data.workloads().into_iter().map(|it| it.workload).collect();
     let known: Vec<&str> = engines.iter().chain(&cases).map(String::as_str).collect();
-    let nearest = similar_name(name, &known);
+    let nearest = similar_name(name, &known).map(String::from).or_else(|| terms::similar(name));
     let list = |names: &[String]| {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         if names.is_empty() { "none".to_string() } else { names.join(", ") }
     };
-    let example = nearest.or_else(|| engines.first().map(String::as_str));
-    let hint = example.map_or_else(String::new, |name| format!("\nhint: {}", command(&[name])));
+    let example = nearest.or_else(|| engines.first().cloned());
+    let hint = example.map_or_else(String::new, |name| format!("\nhint: {}", command(&[&name])));
     format!(
-        "no engine or case `{name}` in the record {}; its engines: {}; its cases: {}{hint}",
+        "no engine or case `{name}` in the record {}, and no term; its engines: {}; its cases: {}{hint}",
         line(&data.record.header.id),
         list(&engines),
         list(&cases)

@@ -1,225 +1,293 @@
-//! The columns, marks and terms of a report, each in a sentence or two. With a record, terms that it does not need are left out.
+//! The columns, marks, statuses and words of a report, each with its meaning. The meanings stand where the terms are defined; this
+//! file collects them and finds those that a user names. With a record, terms that it does not need are left out.
 
 use std::collections::BTreeSet;
 
 use super::context::Part;
+use super::glossary;
 use crate::analysis::agreement::Status;
-use crate::analysis::agreement::bounds::{AGREES, EXACT, Precision};
-use crate::analysis::metric::{METRICS, Metric, Shown};
+use crate::analysis::metric::{METRICS, Metric, MetricId, Shown, by_id};
 use crate::plan::scenario::SCENARIOS;
 use crate::record::FailureKind;
-use crate::report::Report;
+use crate::report::RESOURCE_FACTS;
 use crate::report::grid::reference_of_each_row;
+use crate::report::headings::{self, Heading};
 use crate::report::limits;
-use crate::report::overview::NOT_YET_CHECKED;
-use crate::report::ranking::NOT_A_QUOTIENT;
-use crate::report::rows::Row;
+use crate::report::marks::Mark;
+use crate::report::rows::{FailureSummary, Row};
+use crate::report::run_report::Report;
 use crate::report::verdicts::Certainty;
+use crate::report::wall_time::PARTS;
+use crate::shell::similar_name;
 
-const ALL_CERTAINTIES: [Certainty; 4] =
-    [Certainty::Differs, Certainty::Same, Certainty::Inconclusive, Certainty::NoVerdict];
+/// The words of the glossary that the explanation of a record has.
+const WORDS_OF_RECORDS: [&str; 9] =
+    ["estimate", "interval", "noise floor", "twin", "block", "round", "warm-up", "verifier", "rank"];
 
-/// The terms that a report needs, or all terms without a report.
-pub fn parts(report: Option<&Report>) -> Vec<Part> {
-    let parts = [columns(report), outputs(report), verdicts(report), failures(report), measurement(report)];
-    parts.into_iter().filter(|part| !part.sentences.is_empty()).collect()
+/// A term: a name, or several names separated by `, `, with the meaning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    name: String,
+    about: String,
 }
 
-/// The columns of the table.
-fn columns(report: Option<&Report>) -> Part {
-    let mut part = Part::titled("columns");
-    part.say("engine: its name, its preset after a colon, and the options that vary between rows.");
-    part.say("case: a scenario with the values of its axes that vary: `ttft 512` has 512 prompt tokens.");
-    let some_row = |is: fn(&Row) -> bool| report.is_none_or(|report| report.rows.iter().any(is));
-    if some_row(|row| row.engine.dtype.is_some()) {
-        part.say(
-            "dtype: the format of the weights, as the engine reports it; a/b: weights in a, computed in b.",
-        );
+/// The terms of one kind.
+struct Group {
+    title: &'static str,
+    terms: Vec<Term>,
+}
+
+impl Term {
+    fn new(name: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { name: name.into(), about: about.into() }
     }
-    if some_row(|row| row.engine.dtype.is_none()) {
-        part.say("A setting with ?: the requested value, because the engine does not report its own.");
+
+    fn sentence(&self) -> String {
+        format!("{}: {}.", self.name, self.about.trim_end_matches('.'))
     }
-    let is_column = |metric: &&Metric| match metric.shown {
-        Shown::Estimate | Shown::Percentiles => true,
-        Shown::AsHeadline => match report {
-            Some(report) => {
-                report.rows.iter().any(|row| row.case.headline.map(|it| it.id) == Some(metric.id))
-            }
-            None => SCENARIOS.iter().any(|scenario| scenario.headline == metric.id),
+
+    /// The names in lower case.
+    fn names(&self) -> Vec<String> {
+        let name = normalized(&self.name);
+        // `[a, b]` is one name.
+        if name.starts_with('[') { vec![name] } else { name.split(", ").map(String::from).collect() }
+    }
+}
+
+impl From<Heading> for Term {
+    fn from(heading: Heading) -> Self {
+        Self::new(heading.title.replace('\n', " "), heading.about)
+    }
+}
+
+impl From<&'static Metric> for Term {
+    fn from(metric: &'static Metric) -> Self {
+        Heading::from(metric).into()
+    }
+}
+
+impl From<Mark> for Term {
+    fn from(mark: Mark) -> Self {
+        Self::new(mark.sign(), mark.about())
+    }
+}
+
+/// The terms that a report needs.
+pub fn of_report(report: &Report) -> Vec<Part> {
+    let groups = [
+        Group { title: "columns", terms: columns(report) },
+        Group { title: "output", terms: outputs(report) },
+        Group { title: "verdicts", terms: verdicts(report) },
+        Group { title: "rows without values", terms: failures(report) },
+        Group { title: "words", terms: words(report) },
+    ];
+    parts(groups.into_iter())
+}
+
+/// All terms.
+pub fn all() -> Vec<Part> {
+    parts(groups().into_iter())
+}
+
+fn parts(groups: impl Iterator<Item = Group>) -> Vec<Part> {
+    let part = |group: Group| {
+        let mut part = Part::titled(group.title);
+        group.terms.iter().for_each(|term| part.say(term.sentence()));
+        part
+    };
+    groups.map(part).filter(|part| !part.sentences.is_empty()).collect()
+}
+
+/// All terms of all reports, by kind.
+fn groups() -> Vec<Group> {
+    let named = |heading: &&Heading| !heading.title.is_empty();
+    let metrics = METRICS.iter().filter(|metric| is_column(metric, None)).map(Term::from);
+    let facts = RESOURCE_FACTS.iter().filter_map(|fact| Some(Term::from(fact.heading()?)));
+    let statuses = Status::ALL.map(|status| Term::new(status.name(), status.about()));
+    let certainties = Certainty::ALL.map(|certainty| Term::new(certainty.words(), certainty.about()));
+    let kinds = FailureKind::ALL.iter().map(|kind| Term::new(kind.words(), kind.about()));
+    let words = glossary::words().map(|word| Term::new(word.name, word.about));
+    vec![
+        Group {
+            title: "columns",
+            terms: headings::ALL.iter().filter(named).copied().map(Term::from).collect(),
         },
-        Shown::OfLimit(_) | Shown::OfDataSheet(_) | Shown::Beside(_) => true,
-    };
-    let is_measured = |metric: &&Metric| {
-        report.is_none_or(|report| report.rows.iter().any(|row| row.summary(metric.id).is_some()))
-    };
-    for metric in METRICS.iter().filter(is_column).filter(is_measured) {
-        part.say(format!("{}: {}", metric.title, metric.about));
+        Group { title: "columns of metrics", terms: metrics.collect() },
+        Group { title: "columns of `--resources`", terms: facts.collect() },
+        Group {
+            title: "columns of `--wall-time`",
+            terms: PARTS.map(|part| Term::from(part.heading())).to_vec(),
+        },
+        Group { title: "output", terms: statuses.to_vec() },
+        Group { title: "verdicts", terms: certainties.to_vec() },
+        Group { title: "marks", terms: Mark::ALL.map(Term::from).to_vec() },
+        Group { title: "rows without values", terms: kinds.collect() },
+        Group { title: "words", terms: words.collect() },
+    ]
+}
+
+/// The columns of the table, and its marks.
+fn columns(report: &Report) -> Vec<Term> {
+    let some_row = |is: fn(&Row) -> bool| report.rows.iter().any(is);
+    let headings = [
+        (headings::ENGINE, true),
+        (headings::CASE, true),
+        (headings::DTYPE, some_row(|row| row.engine.dtype.is_some())),
+        (headings::OUTPUT, report.no_checks.is_none()),
+    ];
+    let mut terms: Vec<Term> =
+        headings.into_iter().filter(|(_, is_needed)| *is_needed).map(|(it, _)| it.into()).collect();
+    let is_measured = |metric: &Metric| report.rows.iter().any(|row| row.summary(metric.id).is_some());
+    for metric in METRICS.iter().filter(|metric| is_column(metric, Some(report)) && is_measured(metric)) {
+        terms.push(metric.into());
         if metric.shown == Shown::Percentiles {
-            part.say("p50, p95, p99: half, 95 % and 99 % of the values are at most this. ~: fewer than 100 values.");
+            terms.extend([headings::P50, headings::P95, headings::P99].map(Term::from));
+            terms.push(Mark::FewValues.into());
         }
     }
-    if some_row(|_| true) {
-        part.say("A value is the median of the launches' medians. Ratios are of paired rounds, so they may differ from ratios of shown values.");
-        part.say(format!(
-            "{NOT_A_QUOTIENT}: a ratio of paired rounds that differs from that of the two shown values."
-        ));
-        part.say(format!("{NOT_YET_CHECKED}: the output check continues after the last block."));
-    }
-    let Some(report) = report else { return part };
-    for limit in report.limits.iter().filter(|limit| {
-        report.rows.iter().any(|row| matches!(&row.limit, Ok(Some(key)) if *key == limit.key))
-    }) {
-        part.say(format!("Limit of this machine: {}.", limits::described(limit)));
-    }
-    let absent: BTreeSet<String> =
-        report.rows.iter().filter_map(|row| row.limit.as_ref().err()).map(limits::why_absent).collect();
-    part.sentences.extend(absent.into_iter().map(|why| format!("of limit: n/a. {why}")));
-    part
-}
-
-fn outputs(report: Option<&Report>) -> Part {
-    let mut part = Part::titled("output");
-    if report.is_some_and(|report| report.no_checks.is_some()) {
-        part.say("The outputs of this record were not checked.");
-        return part;
-    }
-    part.say("The number is the difference from the verifier's log-probabilities of held-out text, in nats (root mean square).");
-    let has = |status: Status| {
-        report.is_none_or(|report| report.outputs.iter().any(|it| it.agreement.status == status))
-    };
-    let meanings = [
-        (Status::Exact, format!("exact: up to {EXACT} nats, and the same tokens as the verifier.")),
-        (
-            Status::Agrees,
-            format!(
-                "agrees: up to {AGREES} nats, in f32 up to {}, and less if the cost of its dtypes on this model is known.",
-                Precision::Full.bounds().rms
-            ),
-        ),
-        (
-            Status::TokensAgree,
-            "tokens agree: the same tokens, or almost as likely ones; the engine gives no log-probabilities."
-                .into(),
-        ),
-        (
-            Status::TextAgrees,
-            "text agrees: the text of such tokens; the engine gives neither tokens nor log-probabilities."
-                .into(),
-        ),
-        (Status::Drifts, "drifts: more, but within the bound for the precision of the engine.".into()),
-        (
-            Status::Wrong,
-            "wrong: above the bound for its precision, or other tokens. It is not compared.".into(),
-        ),
-        (Status::Unverified, "unverified: it could not be checked, so it has no rank.".into()),
+    let marks = [
+        (Mark::Unreported, some_row(|row| row.engine.dtype.is_none())),
+        (Mark::NotAQuotient, some_row(|_| true)),
+        (Mark::NotAvailable, some_row(|_| true)),
+        (Mark::NotYetChecked, report.is_running),
     ];
-    part.sentences.extend(meanings.into_iter().filter(|(status, _)| has(*status)).map(|(_, text)| text));
-    part
+    terms.extend(marks.into_iter().filter(|(_, is_needed)| *is_needed).map(|(it, _)| Term::from(it)));
+    let of_limit = by_id(MetricId::BANDWIDTH_SHARE).title;
+    let is_used = |key| report.rows.iter().any(|row| matches!(&row.limit, Ok(Some(it)) if it == key));
+    let used = report.limits.iter().filter(|limit| is_used(&limit.key));
+    terms.extend(used.map(|limit| Term::new(of_limit, format!("the limit is {}", limits::described(limit)))));
+    let absent = report.rows.iter().filter_map(|row| row.limit.as_ref().err()).map(limits::why_absent);
+    for why in absent {
+        let term = Term::new(of_limit, format!("n/a. {why}"));
+        terms.extend((!terms.contains(&term)).then_some(term));
+    }
+    terms
 }
 
-fn verdicts(report: Option<&Report>) -> Part {
-    let mut part = Part::titled("verdicts");
-    let certainties: Vec<Certainty> = match report {
-        Some(report) => {
-            let headline = report.verdicts.for_view(false).filter(|pair| pair.is_headline);
-            headline.filter_map(|pair| pair.certainty()).collect()
+/// Whether a table has a column for this metric.
+fn is_column(metric: &Metric, report: Option<&Report>) -> bool {
+    match (metric.shown, report) {
+        (Shown::AsHeadline, Some(report)) => {
+            report.rows.iter().any(|row| row.case.headline.map(|it| it.id) == Some(metric.id))
         }
-        None => ALL_CERTAINTIES.to_vec(),
-    };
+        _ => true,
+    }
+}
+
+fn outputs(report: &Report) -> Vec<Term> {
+    if report.no_checks.is_some() {
+        return vec![Term::new(Status::Unverified.name(), "the outputs of this record were not checked")];
+    }
+    let has = |status: &Status| report.outputs.iter().any(|it| it.agreement.status == *status);
+    let statuses = Status::ALL.into_iter().filter(has);
+    statuses.map(|status| Term::new(status.name(), status.about())).collect()
+}
+
+fn verdicts(report: &Report) -> Vec<Term> {
+    let headline = report.verdicts.for_view(false).filter(|pair| pair.is_headline);
+    let certainties: Vec<Certainty> = headline.filter_map(|pair| pair.certainty()).collect();
     if certainties.is_empty() {
-        return part;
+        return Vec::new();
     }
-    let reference = report.map_or_else(String::new, |report| format!(" {}", reference_of_each_row(report)));
-    part.say(format!(
-        "vs ref: the speed-up over the reference{reference}; above 1 is better for every metric."
-    ));
-    part.say("[a, b]: the interval in which the true ratio lies with 95 % confidence.");
-    part.say(
-        "A ratio comes from paired rounds: two engines that ran one after the other had the same noise.",
-    );
-    let meanings = [
-        (
-            Certainty::Differs,
-            "faster, slower: the interval excludes 1, and the difference exceeds 2 % and the noise floor.",
-        ),
-        (Certainty::Same, "same: the whole interval is within 2 % of 1."),
-        (Certainty::Inconclusive, "inconclusive, ?: noise is too large for a decision."),
-        (Certainty::NoVerdict, "2x?: there is no verdict, because of too few blocks or sequential order."),
+    let reference = format!("the speed-up over the reference {}", reference_of_each_row(report));
+    let mut terms = vec![
+        Term::new(headings::VS_REFERENCE.title, format!("{reference}; above 1 is better for every metric")),
+        Mark::Interval.into(),
     ];
-    part.sentences.extend(
-        meanings
-            .into_iter()
-            .filter(|(certainty, _)| certainties.contains(certainty))
-            .map(|(_, text)| text.into()),
-    );
-    let some = |is: fn(&Report) -> bool| report.is_none_or(is);
-    if some(|report| !report.verdicts.noise.is_empty()) {
-        part.say(
-            "noise floor: the difference between an engine and its twin, a second copy of the same program.",
-        );
-    }
-    if some(|report| report.verdicts.means.iter().any(|mean| mean.is_verified)) {
-        part.say("geometric mean: the mean of an engine's ratios over all cases, each with the same weight.");
-    }
-    if some(|report| report.rows.iter().any(|row| row.contradicted)) {
-        part.say("!: an observation contradicts a claim of the engine, so it has no rank.");
-    }
-    part
-}
-
-fn failures(report: Option<&Report>) -> Part {
-    let mut part = Part::titled("rows without values");
-    let has = |kind: &FailureKind| {
-        report.is_none_or(|report| {
-            let of_rows = report.rows.iter().filter_map(|row| row.failure.as_ref());
-            of_rows.chain(report.failed.iter().map(|it| &it.failure)).any(|it| it.kind == *kind)
-        })
-    };
-    let meanings = [
-        (FailureKind::Unavailable, "unavailable: the engine cannot run on this machine as it is now."),
-        (FailureKind::Unsupported, "unsupported: the engine does not support something that the run needs."),
-        (
-            FailureKind::Refused,
-            "refused: the engine refused a request that it must refuse; this is not a failure.",
-        ),
-        (FailureKind::TooSlow, "too slow: a request took longer than `--max-request-time` allows."),
-        (
-            FailureKind::NoTime,
-            "no time: the time budget of the run ended first. This is no fault of the engine.",
-        ),
-        (FailureKind::Timeout, "timeout: the engine gave no answer within the deadline."),
-        (FailureKind::Exited, "exited: the process ended before it answered."),
+    let shown = Certainty::ALL.into_iter().filter(|it| certainties.contains(it));
+    terms.extend(shown.map(|it| Term::new(it.words(), it.about())));
+    let marks = [
+        (Mark::Inconclusive, certainties.contains(&Certainty::Inconclusive)),
+        (Mark::NoVerdict, certainties.contains(&Certainty::NoVerdict)),
+        (Mark::Contradicted, report.rows.iter().any(|row| row.contradicted)),
+        (Mark::GeometricMean, report.verdicts.means.iter().any(|mean| mean.is_verified)),
     ];
-    part.sentences.extend(meanings.into_iter().filter(|(kind, _)| has(kind)).map(|(_, text)| text.into()));
-    part
+    terms.extend(marks.into_iter().filter(|(_, is_needed)| *is_needed).map(|(it, _)| Term::from(it)));
+    terms
 }
 
-fn measurement(report: Option<&Report>) -> Part {
-    let mut part = Part::titled("how it was measured");
-    if report.is_some_and(|report| report.rows.is_empty()) {
-        part.say("Nothing was measured in this record.");
-        return part;
+fn failures(report: &Report) -> Vec<Term> {
+    let of_rows = report.rows.iter().filter_map(|row| row.failure.as_ref());
+    let failures: Vec<&FailureSummary> = of_rows.chain(report.failed.iter().map(|it| &it.failure)).collect();
+    let has = |kind: &&FailureKind| failures.iter().any(|it| it.kind == **kind);
+    FailureKind::ALL.iter().filter(has).map(|kind| Term::new(kind.words(), kind.about())).collect()
+}
+
+fn words(report: &Report) -> Vec<Term> {
+    if report.rows.is_empty() {
+        return vec![Term::new("record", "nothing was measured in it")];
     }
-    part.say("block: engines are launched anew, and rounds measure them in turn. A verdict needs 5 blocks.");
-    part.say("round: one request to each engine, one after the other. Only one engine runs at a time.");
-    part.say("warm-up: requests before the measured ones, until their times are steady. They do not count.");
-    part
+    let words = glossary::words().filter(|word| WORDS_OF_RECORDS.contains(&word.name));
+    words.map(|word| Term::new(word.name, word.about)).collect()
 }
 
-/// The sentences about a term: those that begin with its name, or with a list that has its name. If there are none, those whose
-/// name has the term as one of its words: `noise` is a word of `noise floor`.
-pub fn named(term: &str) -> Vec<Part> {
-    let term = term.trim().trim_matches('`').to_lowercase();
-    let with_name = |is_it: &dyn Fn(&str) -> bool| {
-        let is_about = |sentence: &String| {
-            let names = sentence.split_once(": ").map_or("", |(names, _)| names).to_lowercase();
-            is_it(&names) || names.split(", ").any(is_it)
-        };
-        let mut parts = parts(None);
-        parts.iter_mut().for_each(|part| part.sentences.retain(is_about));
-        parts.retain(|part| !part.sentences.is_empty());
-        parts
+/// The text in lower case, without backticks, with one space between words.
+fn normalized(text: &str) -> String {
+    text.replace('`', "").to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The terms with this name: a term, or a heading that several terms make, such as `ITL p99` or `decode vs ref`. If there are none,
+/// those whose name has the text as one of its words: `noise` is a word of `noise floor`.
+pub fn named(name: &str) -> Vec<Part> {
+    let name = normalized(name);
+    let words: Vec<&str> = name.split(' ').collect();
+    let groups = groups();
+    let found = of_words(&groups, &words)
+        .unwrap_or_else(|| with_name(&groups, |it| it.split(' ').any(|word| word == name)));
+    let with_found = |group: Group| {
+        let terms = group.terms.into_iter().filter(|term| found.contains(term)).collect();
+        Group { terms, ..group }
     };
-    let exact = with_name(&|name| name == term);
-    if exact.is_empty() { with_name(&|name| name.split(' ').any(|word| word == term)) } else { exact }
+    parts(groups.into_iter().chain([scenarios()]).map(with_found))
+}
+
+/// The name of a term that the user probably meant.
+pub fn similar(name: &str) -> Option<String> {
+    let terms = groups().into_iter().flat_map(|group| group.terms);
+    let names: BTreeSet<String> = terms.flat_map(|term| term.names()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    similar_name(name, &names).map(String::from)
+}
+
+fn scenarios() -> Group {
+    let terms = SCENARIOS.iter().map(|scenario| Term::new(scenario.name, scenario.about)).collect();
+    Group { title: "scenarios", terms }
+}
+
+fn with_name(groups: &[Group], is_it: impl Fn(&str) -> bool) -> Vec<Term> {
+    let terms = groups.iter().flat_map(|group| &group.terms);
+    terms.filter(|term| term.names().iter().any(|it| is_it(it))).cloned().collect()
+}
+
+/// The terms that these words are made of, the longest names first. `None` if a part of them is no term.
+fn of_words(groups: &[Group], words: &[&str]) -> Option<Vec<Term>> {
+    let Some(first) = words.first() else { return Some(Vec::new()) };
+    for count in (1..=words.len()).rev() {
+        let (start, rest) = words.split_at(count);
+        let start = start.join(" ");
+        let mut found = with_name(groups, |it| it == start);
+        if found.is_empty() {
+            found = with_name(&[scenarios()], |it| it == start);
+        }
+        if !found.is_empty()
+            && let Some(rest) = of_words(groups, rest)
+        {
+            return Some([found, rest].concat());
+        }
+    }
+    let rest = &words[1..];
+    match *first {
+        // The value of an axis, as in `TTFT @512`.
+        word if word.starts_with('@') => {
+            Some([vec![Mark::AxisValue.into()], of_words(groups, rest)?].concat())
+        }
+        // A number, as in `batch 4`, or in `1 thread` and `2 threads`, which the heading `threads` explains.
+        word if word.parse::<f64>().is_ok() => match rest {
+            [one] => of_words(groups, &[format!("{}s", one.trim_end_matches('s')).as_str()]),
+            rest => of_words(groups, rest),
+        },
+        // The name of the reference.
+        "vs" if !rest.is_empty() => Some(vec![headings::VS_REFERENCE.into()]),
+        _ => None,
+    }
 }

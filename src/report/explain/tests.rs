@@ -176,6 +176,13 @@ fn an_inconclusive_result_says_what_would_decide_it() {
         wide.contains("hint: measure again with `--blocks ") || wide.contains("quieter machine"),
         "{wide}"
     );
+    let noisy = |own_noise| verified(&[ORIGINAL, InventedEngine { name: "beacon", own_noise, ..ORIGINAL }]);
+    let needs_blocks = |it: &RunRecord| explained(it, "beacon decode").contains("again with `--blocks ");
+    let mut in_time = [0.04, 0.06, 0.08, 0.1, 0.12].map(noisy).into_iter().find(needs_blocks).unwrap();
+    in_time.header.plan.extent.budget_ns = Some(60_000_000_000);
+    in_time.closed.iter_mut().for_each(|it| it.by = stats::StoppedBy::Time);
+    let in_time = explained(&in_time, "beacon decode");
+    assert!(in_time.contains("measure again with `--budget "), "a larger budget has more blocks: {in_time}");
     let mut record = verified(&[ORIGINAL, BEACON]);
     record.launches.retain(|launch| launch.block < 2);
     record.samples.retain(|sample| record.launches.iter().any(|it| it.launch == sample.launch));
@@ -200,13 +207,13 @@ fn the_status_of_an_output_has_its_deviation_its_bounds_and_the_next_step() {
         sample.iteration.sequences.iter_mut().for_each(|it| it.output_ids = None);
     }
     let wrong = explained(&record, "beacon");
-    assert!(wrong.contains("Wrong: it does not give the output of this model."), "{wrong}");
+    assert!(wrong.contains("Wrong: the output is not that of this model: it differs"), "{wrong}");
     assert!(wrong.contains("Over 1,151 held-out tokens, its log-probabilities differ from those of `patient-original` by 2.3 nats"), "{wrong}");
     assert!(wrong.contains("above 0.020 an engine in f32 is wrong"), "{wrong}");
     assert!(wrong.contains("hint: `orchestrate check beacon`"), "{wrong}");
     assert!(!wrong.contains("Reference: "), "a wrong engine is not compared: {wrong}");
     let unverified = explained(&record, "reed");
-    assert!(unverified.contains("Next step: its author implements `score`."), "{unverified}");
+    assert!(unverified.contains("Next step: the engine's author can implement `score`."), "{unverified}");
     assert!(unverified.contains("It has no rank: its output is unverified, so its speed"), "{unverified}");
     let verifier = explained(&record, "patient-original");
     assert!(verifier.contains("It is the verifier: it answers in f32"), "{verifier}");
@@ -218,7 +225,7 @@ fn an_engine_without_rows_has_its_failure_and_its_hint() {
     add_unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
     let text = explained(&record, "coal");
     assert!(text.contains("It failed: unavailable: not set up."), "{text}");
-    assert!(text.contains("It cannot run on this machine as it is now."), "{text}");
+    assert!(text.contains("The engine cannot run on this machine as it is now."), "{text}");
     assert!(text.contains("hint: `orchestrate setup coal`"), "{text}");
     assert!(explained(&record, "decode coal").contains("hint: `orchestrate setup coal`"));
     let case = record.header.plan.cases_of(1)[0];
@@ -299,7 +306,7 @@ fn only_terms_that_occur_in_the_record_are_explained() {
     assert!(!text.contains("unavailable:"), "{text}");
     let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let text = explained(&record, "");
-    assert!(text.contains("The outputs of this record were not checked."), "{text}");
+    assert!(text.contains("unverified: the outputs of this record were not checked."), "{text}");
     assert!(!text.contains("vs ref: "), "{text}");
 }
 

@@ -229,7 +229,7 @@ pub fn verdict_in_short(context: &Context, row: &Row) -> String {
         let opponents = opponents(context, row);
         let all = opponents.iter().filter_map(|it| {
             let other = format!("the {} `{}`", it.role, it.row.engine.label);
-            comparison::in_short(row, it.row, it.pairs, &other)
+            comparison::in_short(context, (row, it.row), it.pairs, &other)
         });
         sentences.extend(all);
     }
@@ -318,20 +318,8 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
         _ if failure.is_expected() => format!("Its answer: {what}."),
         _ => format!("It failed: {what}."),
     });
-    let meaning = match &failure.kind {
-        FailureKind::TooSlow => Some("A request took longer than `--max-request-time` allows."),
-        FailureKind::NoTime => {
-            Some("The time budget of the run ended first. This is no fault of the engine.")
-        }
-        FailureKind::Timeout => Some("It gave no answer within the deadline (`--timeout`)."),
-        FailureKind::Protocol => Some("It sent a line that violates the protocol."),
-        FailureKind::WrongOutput => Some("Its answer does not fit the request."),
-        FailureKind::Refused => Some("It refused a request that it must refuse. This is not a failure."),
-        FailureKind::Unavailable => Some("It cannot run on this machine as it is now."),
-        FailureKind::Unsupported => Some("It does not support something that the run needs."),
-        _ => None,
-    };
-    part.sentences.extend(meaning.map(String::from));
+    let meaning = failure.kind.about();
+    part.sentences.extend((!meaning.is_empty()).then(|| meaning.into()));
     part.sentences.extend(failure.stderr.iter().map(|line| format!("stderr: {line}")));
     for hint in failure.hint.iter().flat_map(|hint| hint.lines()) {
         part.hint(hint);
@@ -393,8 +381,8 @@ fn warm_ups(warm_ups: &[WarmUp]) -> Option<String> {
     let timed_out = warm_ups.iter().filter(|it| it.ended_by == WarmUpEnd::Time).count();
     Some(if timed_out > 0 {
         format!(
-            "The warm-up had {requests}; in {timed_out} of {} launches its time ended before times were steady.",
-            warm_ups.len()
+            "The warm-up had {requests}; in {timed_out} of {} its time ended before times were steady.",
+            launches(warm_ups.len())
         )
     } else if warm_ups.iter().all(|it| it.ended_by == WarmUpEnd::SetByUser) {
         format!("The warm-up had {requests} in each launch, as the command line set it.")

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
 use crate::report::document::{Column, Line, List, Section, Table};
+use crate::report::headings::{self, Heading};
 use crate::text::{line, plural, three_digits};
 
 pub fn parts(limits: &Limits) -> Vec<Section> {
@@ -41,7 +42,8 @@ fn memory(reads: &[Reads]) -> Option<Table> {
         });
         std::iter::once(plural(threads, "thread")).chain(cells).collect()
     });
-    table("memory, GB/s", streams.iter().map(|&it| plural(it, "stream")), rows)
+    let titles = streams.iter().map(|&it| plural(it, "stream"));
+    table(headings::MEMORY_LIMIT, (headings::STREAMS, titles), rows)
 }
 
 fn arithmetic(units: &[Operations]) -> Option<Table> {
@@ -63,7 +65,8 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
         let name = if loads { format!("{unit}, from cache") } else { unit.to_string() };
         std::iter::once(name).chain(cells).collect()
     });
-    table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| plural(it, "thread")), rows)
+    let titles = threads.iter().map(|&it| plural(it, "thread"));
+    table(headings::ARITHMETIC_LIMIT, (headings::THREADS, titles), rows)
 }
 
 /// The highest rate, in 10⁹ a second; empty without a measurement.
@@ -73,13 +76,14 @@ fn best(counted: impl IntoIterator<Item = (u64, u64)>) -> String {
     rates.reduce(f64::max).map_or_else(String::new, three_digits)
 }
 
-/// A table with a name column and a column for each title.
+/// A table with a name column and a column for each title: a number of the heading.
 fn table(
-    name: &str,
-    titles: impl Iterator<Item = String>,
+    name: Heading,
+    (heading, titles): (Heading, impl Iterator<Item = String>),
     rows: impl Iterator<Item = Vec<String>>,
 ) -> Option<Table> {
-    let columns = std::iter::once(Column::named(name)).chain(titles.map(|title| Column::value(&title, "")));
+    let columns = titles.map(|title| Column::value(heading, "").titled(title));
+    let columns = std::iter::once(Column::named(name)).chain(columns);
     let (columns, lines): (_, Vec<Line>) = (columns.collect(), rows.map(Line::of).collect());
     (!lines.is_empty()).then(|| Table { columns, lines, gap: 2, ..Table::default() })
 }

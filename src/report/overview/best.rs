@@ -2,7 +2,8 @@
 
 use super::cells::{comparison, number_with_unit};
 use super::configurations::{Configuration, MAX_LABEL_WIDTH, Overview};
-use crate::report::document::{Column, Keep, Line, Overflow, Table};
+use crate::report::document::{Column, Line, Overflow, Table};
+use crate::report::headings;
 use crate::report::ranking::{self, Compared, Ranking};
 use crate::report::rows::Row;
 use crate::report::run_report::Report;
@@ -21,13 +22,13 @@ pub fn table(overview: &Overview) -> Option<Table> {
         return None;
     }
     let reference = shorten_start(&overview.report.reference, MAX_LABEL_WIDTH);
-    let text = |title: String, keep| Column { keep, ..Column::named(&title) };
+    let against_reference = Column::named(headings::VS_REFERENCE).titled(format!("vs {reference}"));
     let columns = vec![
-        text("best".into(), Keep::Always),
-        text("engine".into(), Keep::Always),
-        Column { is_text: false, ..Column::named("result") },
-        Column { overflow: Overflow::Wrapped, ..text("against the next best".into(), Keep::Always) },
-        Column { overflow: Overflow::Stacked, ..text(format!("vs {reference}"), Keep::Always) },
+        Column::named(headings::BEST),
+        Column::named(headings::ENGINE),
+        Column { is_text: false, ..Column::named(headings::RESULT) },
+        Column { overflow: Overflow::Wrapped, ..Column::named(headings::AGAINST_NEXT_BEST) },
+        Column { overflow: Overflow::Stacked, ..against_reference },
     ];
     let mut table = Table { columns, lines, gap: 3, ..Table::default() };
     // A column says nothing if there is no next best, or if the reference is always the best or the next best.

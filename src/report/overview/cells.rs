@@ -3,7 +3,8 @@
 use stats::{Comparison, Phrase, Verdict, bounds_in_cell};
 
 use crate::analysis::metric::{Metric, Scale, Unit};
-use crate::report::ranking::{Compared, NOT_A_QUOTIENT};
+use crate::report::marks::Mark;
+use crate::report::ranking::Compared;
 use crate::report::verdict_lines::unbroken;
 
 /// The scale of a metric, which is the same in every record.
@@ -21,19 +22,16 @@ pub fn number_with_unit(value: f64, metric: &Metric) -> String {
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
-/// Follows a ratio without a verdict.
-pub const NO_VERDICT: &str = "?";
-
 /// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `1.4x slower than beacon [1.2, 1.6]`, `same as beacon`,
 /// `inconclusive: beacon [8.7 % slower, 1.3x]`. Without `other`, the column names the other side. `is_quotient`: the ratio is that
 /// of the shown values.
 pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -> String {
-    let Some(value) = compared.ratio() else { return "n/a".into() };
+    let Some(value) = compared.ratio() else { return Mark::NotAvailable.to_string() };
     let (bounds, kind) = (compared.bounds(), compared.pair.metric.kind());
     let Phrase { change, bounds: interval, .. } = Phrase::in_cell(value, bounds, kind);
     let ends =
         bounds.map(|bounds| format!(" {}", unbroken(&bounds_in_cell(bounds, kind)))).unwrap_or_default();
-    let mark = if is_quotient { "" } else { NOT_A_QUOTIENT };
+    let mark = if is_quotient { "" } else { Mark::NotAQuotient.sign() };
     let name = |conjunction: &str| other.map_or_else(String::new, |other| format!("{conjunction}{other}"));
     let than = name(if change.ends_with('x') { " " } else { " than " });
     match compared.verdict() {
@@ -45,7 +43,7 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
             let why = why.map_or_else(String::new, |why| format!("; {why}"));
             format!("inconclusive{of_other}{ends}{why}")
         }
-        None => format!("{change}{NO_VERDICT}{than}"),
+        None => format!("{change}{}{than}", Mark::NoVerdict),
     }
 }
 

@@ -1,21 +1,19 @@
 //! The table of the default report: one row for each configuration, with the columns always in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::{NO_VERDICT, scale};
+use super::cells::scale;
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id, share};
 use crate::plan::scenario::{Kind, SCENARIOS};
 use crate::report::document::{Column, ColumnKind, Keep, Line, Table};
-use crate::report::grid::MIN_VALUES_FOR_P99;
-use crate::report::ranking::{Compared, NOT_A_QUOTIENT, Unranked};
+use crate::report::headings;
+use crate::report::marks::{MIN_VALUES_FOR_P99, Mark};
+use crate::report::ranking::{Compared, Unranked};
 use crate::report::rows::Row;
 use crate::report::tone::{self, Tone};
-use crate::report::verdict_lines::CONTRADICTED;
 use crate::text::shorten;
 use stats::{Phrase, Summary, Verdict};
 
-/// The status of an output whose check continues after the last block.
-pub const NOT_YET_CHECKED: &str = "later";
 const MAX_WORD_WIDTH: usize = 14;
 /// The largest width of the word for the failure of a case.
 const MAX_FAILURE_WIDTH: usize = 12;
@@ -23,7 +21,7 @@ const MAX_FAILURE_WIDTH: usize = 12;
 type Statistic = fn(&Summary) -> f64;
 
 /// A column of values. `value` gives the number of a configuration. `cell` writes it, and marks a 99th percentile of too few
-/// values with `~`.
+/// values with its mark.
 struct ValueColumn<'a> {
     title: String,
     metric: &'static Metric,
@@ -75,17 +73,17 @@ impl ValueColumn<'_> {
             if row.and_then(|row| row.case.headline).is_none_or(|it| it.id != self.metric.id) {
                 return String::new();
             }
-            let word = failure.kind.as_str().replace('_', " ");
+            let word = failure.kind.words();
             let tone = if failure.is_expected() { Tone::Dim } else { Tone::Bad };
             return tone.of(&shorten(&word, MAX_FAILURE_WIDTH));
         }
         let Some(value) = self.value(configuration) else {
-            return if row.is_some() { Tone::Dim.of("n/a") } else { String::new() };
+            return if row.is_some() { Tone::Dim.of(Mark::NotAvailable.sign()) } else { String::new() };
         };
         let summary = row.and_then(|row| row.summary(self.metric.id));
         let is_uncertain = self.is_p99 && summary.is_some_and(|it| it.n < MIN_VALUES_FOR_P99);
         let text = scale(self.metric).write(value);
-        let text = if is_uncertain { format!("~{text}") } else { text };
+        let text = if is_uncertain { format!("{}{text}", Mark::FewValues) } else { text };
         if best == Some(value) { Tone::Good.of(&text) } else { text }
     }
 }
@@ -100,35 +98,36 @@ pub fn table(overview: &Overview) -> Table {
             line.cells.push(cell(configuration));
         }
     };
-    add(Column::named("engine"), &|it| it.label());
-    let version = Column { keep: Keep::Extra(5), ..Column::fact("version") };
+    add(Column::named(headings::ENGINE), &|it| it.label());
+    let version = Column { keep: Keep::Extra(5), ..Column::fact(headings::VERSION) };
     add(version, &|it| it.engine.version.as_ref().map_or_else(String::new, |it| shorten(it, MAX_WORD_WIDTH)));
-    let dtype = Column { keep: Keep::Standard(5), ..Column::fact("dtype") };
+    let dtype = Column { keep: Keep::Standard(5), ..Column::fact(headings::DTYPE) };
     add(dtype, &|it| {
         it.engine.dtype.as_ref().map_or_else(String::new, |it| shorten(&it.to_string(), MAX_WORD_WIDTH))
     });
     if !overview.report.outputs.is_empty() {
-        add(Column { keep: Keep::Standard(1), ..Column::fact("output") }, &|it| output(overview, it));
+        add(Column { keep: Keep::Standard(1), ..Column::fact(headings::OUTPUT) }, &|it| output(overview, it));
     }
     for column in value_columns(overview) {
         let best = column.best(overview);
-        let title = Column::value(&column.title, scale(column.metric).symbol);
-        add(Column { keep: column.keep, ..title }, &|it| column.cell(it, best));
+        let titled = Column::value(column.metric, scale(column.metric).symbol).titled(column.title.clone());
+        add(Column { keep: column.keep, ..titled }, &|it| column.cell(it, best));
     }
     if configurations.iter().any(|it| limit_share(overview, it).is_some()) {
         let share = |it: &Configuration| limit_share(overview, it);
-        let column = Column { keep: Keep::Extra(4), ..Column::value("of\nlimit", "%") };
+        let column = Column { keep: Keep::Extra(4), ..Column::value(by_id(MetricId::BANDWIDTH_SHARE), "%") };
         add(column, &|it| {
             share(it).map_or_else(String::new, |share| share_cell(share, it.unranked.is_none()))
         });
     }
     if let Some(primary) = overview.primary.filter(|_| has_ratios(overview)) {
-        let title = format!("{}\nvs ref", overview.title(primary).replace('\n', " "));
-        add(Column::value(&title, ""), &|it| ratio_cell(overview, it, primary));
+        let title =
+            format!("{}\n{}", overview.title(primary).replace('\n', " "), headings::VS_REFERENCE.title);
+        add(Column::value(headings::VS_REFERENCE, "").titled(title), &|it| ratio_cell(overview, it, primary));
     }
     let has_no_values = table.columns.iter().all(|column| column.kind != ColumnKind::Value);
     if has_no_values {
-        table.columns.push(Column { kind: ColumnKind::Value, ..Column::named("outcome") });
+        table.columns.push(Column { kind: ColumnKind::Value, ..Column::named(headings::OUTCOME) });
         table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
     }
     for (line, configuration) in table.lines.iter_mut().zip(configurations) {
@@ -293,7 +292,9 @@ fn output(overview: &Overview, configuration: &Configuration) -> String {
     let word = output.agreement.status.name();
     match () {
         () if output.agreement.is_wrong() => Tone::Bad.of(&word.to_uppercase()),
-        () if output.is_unverified() && overview.report.is_running => Tone::Dim.of(NOT_YET_CHECKED),
+        () if output.is_unverified() && overview.report.is_running => {
+            Tone::Dim.of(Mark::NotYetChecked.sign())
+        }
         () if output.is_unverified() => Tone::Dim.of(&word.to_uppercase()),
         () => word.into(),
     }
@@ -314,7 +315,7 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         return String::new();
     }
     if row.is_reference() {
-        return format!("ref{}", contradicted_mark(row));
+        return format!("{}{}", Mark::Reference, contradicted_mark(row));
     }
     // The column `output` says why.
     if report.is_unverified(row) {
@@ -322,24 +323,24 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
     }
     let pair = report.verdicts.headline(row).filter(|pair| !pair.has_failed(&report.rows));
     let Some((pair, value)) = pair.and_then(|pair| Some((pair, pair.ratio()?))) else {
-        return Tone::Dim.of("n/a");
+        return Tone::Dim.of(Mark::NotAvailable.sign());
     };
     let compared = Compared::as_stored(pair);
     let text = Phrase::in_cell(value, compared.bounds(), pair.metric.kind()).change;
     let quotient_mark =
-        if compared.is_quotient_of_reference(&report.rows, row) { "" } else { NOT_A_QUOTIENT };
+        if compared.is_quotient_of_reference(&report.rows, row) { "" } else { Mark::NotAQuotient.sign() };
     let mark = format!("{quotient_mark}{}", contradicted_mark(row));
     match compared.verdict() {
         Some(Verdict::Faster) => Tone::Good.of(&format!("{text}{mark}")),
         Some(Verdict::Slower) => Tone::Bad.of(&format!("{text}{mark}")),
         Some(Verdict::Same) => format!("same{}", contradicted_mark(row)),
         Some(Verdict::Inconclusive) => Tone::Dim.of(&format!("inconclusive{}", contradicted_mark(row))),
-        None => Tone::Dim.of(&format!("{text}{NO_VERDICT}{mark}")),
+        None => Tone::Dim.of(&format!("{text}{}{mark}", Mark::NoVerdict)),
     }
 }
 
 fn contradicted_mark(row: &Row) -> &'static str {
-    if row.contradicted { CONTRADICTED } else { "" }
+    if row.contradicted { Mark::Contradicted.sign() } else { "" }
 }
 
 /// The only argument of `--sort` that names no column of values.
@@ -355,7 +356,7 @@ pub fn sort(overview: &mut Overview, name: &str) -> bool {
     }
     let columns = value_columns(overview);
     // The column `decode vs ref` is sorted by the values of `decode`.
-    let name = name.strip_suffix("vs ref").map_or(name, str::trim_end);
+    let name = name.strip_suffix(headings::VS_REFERENCE.title).map_or(name, str::trim_end);
     let is_workload = |column: &ValueColumn| {
         let is_named = |label: &str| label == name || scenario_of(overview, label) == Some(name);
         column.workload.is_some_and(is_named) && is_headline(overview, column)

@@ -8,8 +8,8 @@ mod columns;
 mod configurations;
 mod remarks;
 
-pub use cells::{NO_VERDICT, comparison};
-pub use columns::{BY_ENGINE, NOT_YET_CHECKED};
+pub use cells::comparison;
+pub use columns::BY_ENGINE;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     let warnings = remarks::warnings(&overview, missing_sort.as_deref(), saved);
     let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
     if let Some(table) = &mut table {
-        table.notes = remarks::footnotes(&overview, table, is_marked_above);
+        table.notes = remarks::footnotes(&overview, table, is_marked_above, saved);
         // The tables of quality and precision have these reasons too.
         let has_reasons = view.has(TableId::Quality) || view.has(TableId::Precision);
         if !has_reasons && report.rows.iter().any(|row| row.scored_text.is_some()) {

@@ -2,30 +2,31 @@
 //! report has every warning and note; `orchestrate explain` has the reasons.
 
 use super::best;
-use super::cells::NO_VERDICT;
-use super::columns::{NOT_YET_CHECKED, limit_share};
+use super::columns::limit_share;
 use super::configurations::{Configuration, Overview};
-use crate::analysis::agreement::{Against, NO_VERIFIER_HINT, NoChecks, UNVERIFIABLE_HINT};
+use crate::analysis::agreement::{GREEDY_OPTION, NoChecks};
 use crate::analysis::metric::share::Absent;
 use crate::plan::context::common_reason;
 use crate::record::FailureKind;
 use crate::report::document::Table;
-use crate::report::grid::MIN_VALUES_FOR_P99;
 use crate::report::grid::{reference_of_each_row, rounds_for_p99, why_no_ratios};
+use crate::report::headings;
 use crate::report::limits;
-use crate::report::ranking::{NOT_A_QUOTIENT, Unranked, why_no_values};
+use crate::report::marks::Mark;
+use crate::report::outputs::{greedy_command, is_sampled};
+use crate::report::ranking::{Unranked, why_no_values};
 use crate::report::rows::{FailureSummary, Row, group_by_key};
 use crate::report::tone::{self, Tone};
-use crate::report::verdict_lines::{self, CONTRADICTED, why_no_verdicts};
+use crate::report::verdict_lines::{self, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
 use crate::shell::{HINT, pasteable, quoted_command};
-use crate::text::{plural, shorten_at_word, width};
+use crate::text::{plural, shorten_at_clause, width};
 
 /// The most warnings above the table; the full report has all.
 const MAX_WARNINGS: usize = 4;
 /// In columns: two lines of a narrow terminal.
 const MAX_WARNING_WIDTH: usize = 156;
-/// The most failures above the table, and the most hints below it.
+/// The most failures above the table, the most engines of one failure, and the most hints below the table.
 const MAX_FAILURES: usize = 3;
 
 /// The lines above the table: the first warnings, which the reader must know before using the results, and the comparisons
@@ -58,7 +59,7 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
         warnings
             .push(format!("caches may hold the weights, so memory may not limit the speed; hint: `{hint}`"));
     }
-    let mark = Tone::Warning.of("!");
+    let mark = Tone::Warning.of(Mark::Warning.sign());
     let marked = limited(&warnings, saved).into_iter().map(|it| format!("{mark} {it}"));
     marked.chain(best::variants(overview)).collect()
 }
@@ -66,25 +67,32 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
 /// The first warnings, and the number of the others.
 fn limited(warnings: &[String], saved: Option<&str>) -> Vec<String> {
     let more = warnings.len().saturating_sub(MAX_WARNINGS);
-    let all = || format!("{}: {}", plural(more, "more warning"), full_report(saved));
-    let shown = warnings.iter().take(MAX_WARNINGS).map(|it| shortened(it));
+    let all = || format!("{}: `{}`", plural(more, "more warning"), full_report(saved));
+    let shown = warnings.iter().take(MAX_WARNINGS).map(|it| shortened(it, saved));
     shown.chain((more > 0).then(all)).collect()
 }
 
 /// The command that prints the full report of this record.
 fn full_report(saved: Option<&str>) -> String {
     let record = saved.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.to_string()])));
-    format!("`orchestrate report{record} --full`")
+    format!("orchestrate report{record} --full")
 }
 
-/// A long warning without the end of its text, but with its hint.
-fn shortened(warning: &str) -> String {
+/// The command that explains an engine of this record.
+fn explanation(label: &str, saved: Option<&str>) -> String {
+    let words: Vec<String> = [Some(label), saved].into_iter().flatten().map(String::from).collect();
+    format!("orchestrate explain {}", pasteable(&words))
+}
+
+/// A long warning without its last clauses, but with its hint.
+fn shortened(warning: &str, saved: Option<&str>) -> String {
+    let rest = full_report(saved);
     match warning.rsplit_once(HINT) {
         Some((text, hint)) => {
             let room = MAX_WARNING_WIDTH.saturating_sub(width(HINT) + width(hint)).max(MAX_WARNING_WIDTH / 2);
-            format!("{}{HINT}{hint}", shorten_at_word(text, room))
+            format!("{}{HINT}{hint}", shorten_at_clause(text, room, &rest))
         }
-        None => shorten_at_word(warning, MAX_WARNING_WIDTH),
+        None => shorten_at_clause(warning, MAX_WARNING_WIDTH, &rest),
     }
 }
 
@@ -108,29 +116,32 @@ fn failures(overview: &Overview, saved: Option<&str>) -> Vec<String> {
     let is_beyond_context =
         |row: &&Row| row.failure.as_ref().is_some_and(|it| common_reason(&it.message).is_some());
     let rows = overview.report.rows.iter().filter(|row| !is_beyond_context(row)).filter_map(|row| {
-        let name = format!("`{}` ({})", row.engine.label, row.case.label);
-        Some((row.failure.as_ref().filter(|it| !it.is_expected())?, name))
+        let names = (row.engine.label.as_str(), row.case.label.as_str());
+        Some((row.failure.as_ref().filter(|it| !it.is_expected())?, names))
     });
     let groups = group_by_key(rows);
     let more = groups.len().saturating_sub(MAX_FAILURES);
-    let line = |(failure, names): &(&FailureSummary, Vec<String>)| {
-        let names = match names.as_slice() {
-            [name] => name.clone(),
-            [name, others @ ..] => format!("{name} and {} more", others.len()),
-            [] => String::new(),
-        };
-        let stderr = failure
-            .stderr
-            .last()
-            .map(|line| shorten_at_word(&format!("; stderr: {line}"), MAX_WARNING_WIDTH));
-        let (message, stderr) =
-            (shorten_at_word(&failure.line(), MAX_WARNING_WIDTH), stderr.unwrap_or_default());
-        format!("{names}: {message}{stderr}{}", hint(failure))
+    let line = |(failure, names): &(&FailureSummary, Vec<(&str, &str)>)| {
+        let rest = names.first().map_or_else(String::new, |(engine, _)| explanation(engine, saved));
+        let short = |text: &str| shorten_at_clause(text, MAX_WARNING_WIDTH, &rest);
+        let stderr = failure.stderr.last().map(|line| format!("; stderr: {}", short(line)));
+        let (names, message) = (names_of_rows(names, saved), short(&failure.line()));
+        format!("{names}: {message}{}{}", stderr.unwrap_or_default(), hint(failure))
     };
     let lines = groups.iter().take(MAX_FAILURES).map(line);
     lines
-        .chain((more > 0).then(|| format!("{}: {}", plural(more, "more failure"), full_report(saved))))
+        .chain((more > 0).then(|| format!("{}: `{}`", plural(more, "more failure"), full_report(saved))))
         .collect()
+}
+
+/// `` `a` (decode, prefill), `b` (decode)``: the rows with one failure, by engine. Of many engines, the last ones are counted.
+fn names_of_rows(rows: &[(&str, &str)], saved: Option<&str>) -> String {
+    let engines = group_by_key(rows.iter().copied());
+    let more = engines.len().saturating_sub(MAX_FAILURES);
+    let name = |(engine, cases): &(&str, Vec<&str>)| format!("`{engine}` ({})", cases.join(", "));
+    let names: Vec<String> = engines.iter().take(MAX_FAILURES).map(name).collect();
+    let more = (more > 0).then(|| format!(" and {} (`{}`)", plural(more, "more engine"), full_report(saved)));
+    format!("{}{}", names.join(", "), more.unwrap_or_default())
 }
 
 /// `; hint: ...`, with the first line of the hint, which can be pasted.
@@ -156,7 +167,11 @@ fn why_no_rank(overview: &Overview) -> Option<String> {
                 && !overview.report.is_running
                 && some_are_unverified
                 && !some(|it| it.unranked.is_none());
-            is_noted.then(|| format!("no output is verified{result}"))
+            let is_greedy_needed = overview.report.outputs.iter().any(is_sampled);
+            is_noted.then(|| match is_greedy_needed {
+                true => format!("sampled tokens cannot be checked{result}; hint: `{GREEDY_OPTION}`"),
+                false => format!("no output is verified{result}"),
+            })
         }
     }
 }
@@ -186,62 +201,61 @@ fn inconclusive(overview: &Overview) -> Option<String> {
 /// Whether a ratio in the table of the best engines differs from the ratio of the shown values.
 pub fn has_inexact_ratio(best: &Table) -> bool {
     let mut cells = best.lines.iter().flat_map(|line| &line.cells);
-    cells.any(|cell| cell.contains(NOT_A_QUOTIENT))
+    cells.any(|cell| cell.contains(Mark::NotAQuotient.sign()))
 }
 
 /// The explanations of the words and marks that the table has, and the hints of configurations without results.
-/// `is_marked_above`: the table of the best engines has `NOT_A_QUOTIENT` too.
-pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> Vec<String> {
+/// `is_marked_above`: the table of the best engines has `Mark::NotAQuotient` too.
+pub fn footnotes(
+    overview: &Overview,
+    table: &Table,
+    is_marked_above: bool,
+    saved: Option<&str>,
+) -> Vec<String> {
     let report = overview.report;
     let cells: Vec<String> =
         table.lines.iter().flat_map(|line| line.cells.iter().map(|cell| tone::plain(cell))).collect();
     let last_cells: Vec<String> =
         table.lines.iter().filter_map(|line| line.cells.last()).map(|cell| tone::plain(cell)).collect();
-    let has_mark = |mark: &str| last_cells.iter().any(|cell| cell.contains(mark));
+    let has_mark = |mark: Mark| last_cells.iter().any(|cell| cell.contains(mark.sign()));
     let mut notes = Vec::new();
-    if last_cells.iter().any(|cell| cell.starts_with("ref") || cell.contains('x')) {
-        notes.push(format!("vs ref: speed-up over {}", reference_of_each_row(report)));
+    let is_ratio = |cell: &String| cell.starts_with(Mark::Reference.sign()) || cell.contains('x');
+    if last_cells.iter().any(is_ratio) {
+        let title = headings::VS_REFERENCE.title;
+        notes.push(format!("{title}: speed-up over {}", reference_of_each_row(report)));
     }
-    if has_mark(NOT_A_QUOTIENT) || is_marked_above {
-        notes.push(format!(
-            "{NOT_A_QUOTIENT} ratio of paired rounds; it differs from that of the two shown values"
-        ));
+    if has_mark(Mark::NotAQuotient) || is_marked_above {
+        notes.push(Mark::NotAQuotient.legend());
     }
-    if has_mark(NO_VERDICT) {
-        notes.push(format!("{NO_VERDICT} no verdict: the difference may be noise"));
+    if has_mark(Mark::NoVerdict) {
+        notes.push(Mark::NoVerdict.legend());
     }
-    if cells.iter().any(|cell| cell == "n/a") {
+    if cells.iter().any(|cell| cell == Mark::NotAvailable.sign()) {
         notes.extend(why_no_values(&report.rows));
     }
-    if cells.iter().any(|cell| cell.starts_with("inconclusive")) {
-        notes.push("inconclusive: noise is too large for a decision".into());
+    if cells.iter().any(|cell| cell.starts_with(Certainty::Inconclusive.words())) {
+        notes.push(Certainty::Inconclusive.legend());
     }
-    if cells.iter().any(|cell| cell.starts_with('~')) {
+    if cells.iter().any(|cell| cell.starts_with(Mark::FewValues.sign())) {
         let remedy =
             rounds_for_p99(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
-        notes.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
+        notes.push(format!("{}{remedy}", Mark::FewValues.legend()));
     }
     let shares = overview
         .configurations
         .iter()
         .filter_map(|it| Some((format!("`{}`", it.engine.label), limit_share(overview, it)?)));
     notes.extend(limits::classes(shares));
-    if cells.iter().any(|cell| cell == NOT_YET_CHECKED) {
-        notes.push(format!("{NOT_YET_CHECKED}: the output check continues after the last block"));
+    if cells.iter().any(|cell| cell == Mark::NotYetChecked.sign()) {
+        notes.push(Mark::NotYetChecked.legend());
     }
     let unverified = report.outputs.iter().filter(|it| it.is_unverified() && !report.is_running);
     let unverified = unverified.map(|it| {
         let reasons = &it.agreement.reasons;
         let with_hint = reasons.iter().skip(1).find(|reason| reason.contains(HINT));
         let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
-        // `next_step` says how an engine becomes verifiable. An engine with scores needs no such hint, nor does a reason with a
-        // hint.
-        let has_hint = it.agreement.scores.is_some() || it.agreement.recorded_hint().is_some();
-        let next_step = match it.agreement.against {
-            Against::Nothing => NO_VERIFIER_HINT,
-            _ => UNVERIFIABLE_HINT,
-        };
-        let hint = (!has_hint).then(|| format!("hint: {next_step}"));
+        let next_step = it.agreement.next_step().filter(|_| it.agreement.recorded_hint().is_none());
+        let hint = next_step.map(|step| format!("hint: {}", quoted_command(&step)));
         let why = recorded.chain(hint).collect::<Vec<_>>().join("; ");
         (why, format!("`{}`", it.engine))
     });
@@ -261,11 +275,13 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         overview.configurations.iter().filter(|it| it.unranked == Some(Unranked::Contradicted));
     notes.extend(contradicted.map(|it| {
         let name = &it.engine.label;
-        format!("{CONTRADICTED} `{name}` has no rank, because a claim is contradicted (see the warning)")
+        let mark = Mark::Contradicted;
+        format!("{mark} `{name}` has no rank, because a claim is contradicted (see the warning)")
     }));
     let failed = overview.configurations.iter().filter_map(|it| Some((it, it.failure?)));
     let printed = failed.clone().filter_map(|(it, failure)| {
-        let line = shorten_at_word(failure.stderr.last()?, MAX_WARNING_WIDTH);
+        let rest = explanation(&it.engine.label, saved);
+        let line = shorten_at_clause(failure.stderr.last()?, MAX_WARNING_WIDTH, &rest);
         // A text on stdout is kept among the lines of stderr, with this mark.
         Some(match line.strip_prefix("(stdout) ") {
             Some(line) => format!("stdout of `{}`: {line}", it.engine.label),
@@ -312,11 +328,15 @@ pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
         0 => String::new(),
         count => format!(" ({} in the full report)", plural(count, "note")),
     };
-    let explained = most_severe(overview).map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
     // `text::wrap` breaks a long command between backticks after a backslash, so it can still be pasted.
-    let mut steps =
-        vec![format!("record: {record}{notes}"), format!("in full: `orchestrate report {record} --full`")];
-    steps.extend(explained.map(|label| format!("why: `orchestrate explain {label} {record}`")));
+    let mut steps = vec![format!("record: {record}{notes}"), format!("in full: `{}`", full_report(saved))];
+    let report = overview.report;
+    let gave_sampled = |label: &str| report.outputs.iter().any(|it| it.engine == label && is_sampled(it));
+    steps.extend(most_severe(overview).map(|it| match gave_sampled(&it.engine.label) {
+        // An explanation would only name this command.
+        true => format!("to verify the output: `{}`", greedy_command(&report.command)),
+        false => format!("why: `{}`", explanation(&it.engine.label, saved)),
+    }));
     steps.into_iter().map(|step| Tone::Dim.of(&step)).collect()
 }
 

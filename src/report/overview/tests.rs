@@ -1,5 +1,5 @@
 use super::*;
-use crate::analysis::agreement::specimen::{samples, with_deviations};
+use crate::analysis::agreement::specimen::{launches, samples, with_deviations};
 use crate::plan::Selection;
 use crate::record::RunRecord;
 use crate::record::specimen::{
@@ -36,6 +36,9 @@ fn seven_engines() -> RunRecord {
 fn without_ids(record: &mut RunRecord, configuration: usize) {
     record.scored.retain(|it| it.configuration != configuration);
     record.continued.retain(|it| it.configuration != configuration);
+    for launch in launches(record, configuration) {
+        launch.hello.as_mut().unwrap().capabilities.score = false;
+    }
     for sample in samples(record, configuration) {
         sample.iteration.sequences.iter_mut().for_each(|it| it.output_ids = None);
     }
@@ -118,8 +121,8 @@ fn a_screen_has_at_most_four_warnings_of_two_lines_and_forty_lines() {
         assert_fits(&text, 100);
         assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
         assert_eq!(text.lines().find(|line| line.contains("more warning")), more.as_deref(), "{text}");
-        // A long warning is cut after a word, and keeps its command.
-        let cut = "measured again; the machine was busy in ...; hint: `orchestrate calibrate -e reed`";
+        // A long warning loses whole clauses, and keeps its command.
+        let cut = "so that they were measured again; hint: `orchestrate calibrate -e reed`";
         assert!(words(&text).contains(cut), "{text}");
     }
 }
@@ -156,8 +159,7 @@ fn an_unverified_engine_never_leads() {
         position("text-only") > position("motor") && position("text-only") < position("absent"),
         "{text}"
     );
-    let hint =
-        "`text-only` UNVERIFIED: its tokens were not checked; hint: implement `score` and `prompt_ids`\n";
+    let hint = "`text-only` UNVERIFIED: its tokens were not checked; hint: implement `score`\n";
     assert!(text.contains(hint), "{text}");
     // Colours make its row less prominent.
     let report = &Report::of(&seven_engines());

@@ -59,7 +59,7 @@ fn untried_presets(presets: &[String]) -> Option<String> {
     let named = quoted(&presets[..presets.len().min(MAX_PRESETS)]);
     let more = match presets.len().saturating_sub(MAX_PRESETS) {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        more => format!(" and {more} more (`orchestrate engines` lists them)"),
     };
     (!presets.is_empty())
         .then(|| format!("not tried: the presets {named}{more}; hint: `orchestrate recommend --presets`"))

@@ -89,7 +89,7 @@ fn unreported_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option
     }
     let markdown = rendered(&record, "markdown", 100);
     assert_eq!(column(&markdown, "threads"), ["1?", "2 (requested 1)", "2?", "2"]);
-    assert!(markdown.contains("a setting with ?: the requested value"), "{markdown}");
+    assert!(markdown.contains("? of a setting: the engine does not report it"), "{markdown}");
 }
 
 #[test]

@@ -33,8 +33,8 @@ fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     let cells = ratio_cells(&text);
     assert_eq!((cells[0], cells[1], cells[2]), ("ref", "11.0x", "same"), "{text}");
     assert!(cells[3].ends_with('?'), "{text}");
-    assert!(text.contains("\nsame: the 95 % interval is within 2 % of 1\n"), "{text}");
-    assert!(text.contains("\n?: inconclusive, noise is too large for a decision"), "{text}");
+    assert!(text.contains("\nsame: the whole interval is within 2 % of 1\n"), "{text}");
+    assert!(text.contains("\n? after a ratio: inconclusive, because noise is too large"), "{text}");
     let text = rendered(&record, "table", 80);
     assert_fits(&text, 80);
 }
@@ -275,7 +275,8 @@ fn one_line_shows_the_noise_floors_of_the_twin_and_of_the_calibration() {
     };
     let floor = Report::of(&record).verdicts.noise[0].floors[0].1.log_ratio();
     let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
-    let beginning = format!("noise floor, `patient-original` against its twin: {noise}; ");
+    let beginning =
+        format!("noise floor, `patient-original` against its twin (a second copy of it): {noise}; ");
     let command =
         "`orchestrate calibrate -e patient-original,beacon,equal,noisy -s decode --depth 0 --threads 2`";
     assert_eq!(noise_line(&record), beginning.clone() + "not calibrated; hint: " + command);
