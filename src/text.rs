@@ -98,8 +98,8 @@ pub fn shorten(text: &str, limit: usize) -> String {
 }
 
 /// Leaves out clauses at the end of a text, to at most `limit` columns. A clause ends with `; ` or `. ` outside backticks. If the
-/// first clause alone is too long, the text is cut after a word, and `rest` names the command that shows it all. So no text ends
-/// within a sentence without a word about the rest.
+/// first clause alone is too long, the text is cut after a word, and `rest` names the command that shows it all; this command does
+/// not count. So no text ends within a sentence without a word about the rest.
 pub fn shorten_at_clause(text: &str, limit: usize, rest: &str) -> String {
     if width(text) <= limit {
         return text.to_string();
@@ -111,7 +111,10 @@ pub fn shorten_at_clause(text: &str, limit: usize, rest: &str) -> String {
         return text[..end].to_string();
     }
     let end = format!(" ... (all: `{rest}`)");
-    let kept: String = take_fitting(text.chars(), limit.saturating_sub(width(&end))).into_iter().collect();
+    if width(text) <= limit + width(&end) {
+        return text.to_string();
+    }
+    let kept: String = take_fitting(text.chars(), limit).into_iter().collect();
     let words = kept.rfind(' ').map_or(kept.as_str(), |space| &kept[..space]);
     // A text between backticks, such as a command, is kept or left out as a whole.
     let words = match words.rfind('`') {
@@ -350,12 +353,10 @@ mod tests {
         assert_eq!(cut(100), text);
         assert_eq!(cut(71), "the machine was busy; run `orchestrate calibrate; x` again.");
         assert_eq!([cut(58), cut(20)], ["the machine was busy"; 2]);
-        let long = shorten_at_clause(
-            "one clause of `so many words` that has no end anywhere",
-            50,
-            "orchestrate explain a",
-        );
-        assert_eq!(long, "one clause of ... (all: `orchestrate explain a`)");
+        let long = "one clause of `so many words` that has no end anywhere";
+        let cut = |limit| shorten_at_clause(long, limit, "orchestrate explain a");
+        assert_eq!(cut(18), "one clause of ... (all: `orchestrate explain a`)");
+        assert_eq!(cut(30), long, "the command is no shorter than the rest of the text");
     }
 
     #[test]
