@@ -210,7 +210,8 @@ impl OutputChecks<'_, '_> {
         }
         let (total, checked) = (unverified_samples.len(), unverified_samples.len().saturating_sub(left_out));
         if left_out > 0 {
-            let reason = format!("the tokens of {left_out} of {} were not checked: ", plural(total, "sample"));
+            let reason =
+                format!("the tokens of {left_out} of {} were not checked: ", plural(total, "sample"));
             match last_refusal {
                 // If the verifier refused a request, more time does not help.
                 Some(refusal) => self.add_unchecked_model(model, reason + &refusal, None)?,

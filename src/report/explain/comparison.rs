@@ -3,8 +3,7 @@
 use super::context::{Context, Part};
 use crate::analysis::agreement::two_digits;
 use crate::analysis::compare::{self, Compared};
-use crate::plan::Order;
-use crate::plan::budget;
+use crate::plan::{Order, budget};
 use crate::report::ranking::compared_in;
 use crate::report::rows::Row;
 use crate::report::verdicts::PairVerdict;
