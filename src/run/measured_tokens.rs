@@ -129,8 +129,6 @@ impl OutputChecks<'_, '_> {
         check_time: CheckTime,
     ) -> Result<Result<Duration, Cause>> {
         let (begun, mut took) = (Instant::now(), Duration::ZERO);
-        // A request without an answer says nothing about the time that it needs.
-        let mut is_unanswered = false;
         let mut answers_by_request: HashMap<(String, Vec<u32>), Answers> = HashMap::new();
         let (mut left_out, mut last_refusal) = (0, None);
         for unverified in unverified_samples.iter().chain(further) {
@@ -155,7 +153,7 @@ impl OutputChecks<'_, '_> {
                     match read_text(launched, prompts, &prompt, (&text, tokens), check_time).await {
                         Ok(read) => (read.ids.clone(), Some(read)),
                         Err(Cause::Timeout(_)) if check_time.budget_is_over() => {
-                            (is_unanswered, left_out) = (true, left_out + 1);
+                            left_out += 1;
                             continue;
                         }
                         Err(cause) if cause.engine_survives() && !is_invalid_answer(&cause) => {
@@ -192,7 +190,7 @@ impl OutputChecks<'_, '_> {
                     }
                     // The end of the budget stopped this request. The engine did not fail.
                     Err(Cause::Timeout(_)) if check_time.budget_is_over() => {
-                        (is_unanswered, left_out) = (true, left_out + 1);
+                        left_out += 1;
                         continue;
                     }
                     Err(cause) => return Ok(Err(cause)),
@@ -218,7 +216,7 @@ impl OutputChecks<'_, '_> {
                 None => {
                     let seconds = check_time.total.as_secs();
                     let reason = format!("{reason}the check was limited to {seconds} s");
-                    self.add_short_of_model(model, reason, !is_unanswered && checked > 0)?;
+                    self.add_short_of_model(model, reason, checked > 0)?;
                 }
             }
         }

@@ -90,10 +90,10 @@ fn a_silent_verifier_is_stopped_and_recorded_at_the_end_of_the_budget() {
         reason.starts_with("the tokens of 1 of 2 samples were not checked: the check was limited to "),
         "{reason}"
     );
-    // The time that the check needs is unknown, so the proposed budget is at least four times the budget.
+    // The check took almost the whole budget for half of the samples.
     let proposed = run.record.only("end")["needs_budget"].as_str().unwrap();
     let seconds: u32 = proposed.trim_end_matches('s').parse().unwrap();
-    assert!(unchecked["needs_time"] == true && seconds >= 60, "{proposed}");
+    assert!(unchecked["needs_time"] == true && seconds >= 40, "{proposed}");
     // The answers before the end of the budget count.
     assert_eq!((run.reference_tokens("later-wrong").len(), run.status("later-wrong")), (1, "wrong"));
     run.assert_measured("later-wrong");
