@@ -217,7 +217,7 @@ fn one_block_says_that_a_verdict_needs_five() {
 fn a_long_failure_ends_with_a_whole_clause_or_says_where_the_rest_is() {
     let scratch = Scratch::new();
     let clause = "the graph could not be compiled for this processor";
-    let many = vec![clause; 12].join("; ");
+    let many = [clause; 12].join("; ");
     let endless = "word ".repeat(150);
     let failing = |name: &str, message: &str| {
         let answer = format!(r#"{{"type":"failed","kind":"unavailable","message":"{message}"}}"#);

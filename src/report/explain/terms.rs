@@ -106,7 +106,6 @@ fn groups() -> Vec<Group> {
     let statuses = Status::ALL.map(|status| Term::new(status.name(), status.about()));
     let certainties = Certainty::ALL.map(|certainty| Term::new(certainty.words(), certainty.about()));
     let kinds = FailureKind::ALL.iter().map(|kind| Term::new(kind.words(), kind.about()));
-    let words = glossary::words().map(|word| Term::new(word.name, word.about));
     vec![
         Group {
             title: "columns",
@@ -122,8 +121,13 @@ fn groups() -> Vec<Group> {
         Group { title: "verdicts", terms: certainties.to_vec() },
         Group { title: "marks", terms: Mark::ALL.map(Term::from).to_vec() },
         Group { title: "rows without values", terms: kinds.collect() },
-        Group { title: "words", terms: words.collect() },
+        words_of_glossary(),
     ]
+}
+
+fn words_of_glossary() -> Group {
+    let terms = glossary::words().map(|word| Term::new(word.name, word.about)).collect();
+    Group { title: "words", terms }
 }
 
 /// The columns of the table, and its marks.
@@ -227,13 +231,13 @@ fn normalized(text: &str) -> String {
 }
 
 /// The terms with this name: a term, or a heading that several terms make, such as `ITL p99` or `decode vs ref`. If there are none,
-/// those whose name has the text as one of its words: `noise` is a word of `noise floor`.
+/// the words of the glossary whose name has the text as one of its words: `noise` is a word of `noise floor`.
 pub fn named(name: &str) -> Vec<Part> {
     let name = normalized(name);
     let words: Vec<&str> = name.split(' ').collect();
     let groups = groups();
     let found = of_words(&groups, &words)
-        .unwrap_or_else(|| with_name(&groups, |it| it.split(' ').any(|word| word == name)));
+        .unwrap_or_else(|| with_name(&[words_of_glossary()], |it| it.split(' ').any(|word| word == name)));
     let with_found = |group: Group| {
         let terms = group.terms.into_iter().filter(|term| found.contains(term)).collect();
         Group { terms, ..group }
