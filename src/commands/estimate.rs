@@ -79,7 +79,7 @@ impl<'a> Expected<'a> {
             |it: &Configuration| it.unavailable.is_none() || is_prepared_first(it, prepared_first);
         let is_measured = |it: &&Configuration| can_start(it) && it.role != Some(Role::Verifier);
         let checks = times.first_checks(plan);
-        let (_, blocks) = planned_blocks(plan);
+        let (blocks, _) = planned_blocks(plan);
         let token_check =
             run::token_check_time(plan, blocks as u32, |verifier| times.of_verifier(plan, verifier));
         let mut expected = Self {
