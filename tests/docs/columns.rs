@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::page::Page;
-use crate::support::tree::sources;
+use crate::support::tree::{sources, text};
 use crate::support::{command, root};
 
 const PAGES: [&str; 2] = ["docs/reading-results.md", "docs/full-report.md"];
@@ -33,26 +33,8 @@ fn every_heading_of_a_report_is_explained() {
     assert!(missing.is_empty(), "{PAGES:?} do not explain these columns: {missing:?}");
 }
 
-#[test]
-fn every_title_of_a_column_in_the_sources_is_explained() {
-    let explained = explained();
-    let mut titles = BTreeSet::new();
-    for source in sources("src/report").iter().chain(&sources("src/analysis/metric.rs")) {
-        let calls: &[&str] = match source.path.as_str() {
-            "src/report/resources.rs" => &["metric(\"", "fact(\""],
-            "src/report/wall_time.rs" => &["=> \""],
-            _ => &["title: \"", "Column::named(\"", "Column::fact(\"", "Column::value(\""],
-        };
-        let found = calls.iter().flat_map(|call| source.code.split(call).skip(1));
-        titles.extend(found.filter_map(|rest| Some(rest.split_once('"')?.0.replace("\\n", " "))));
-    }
-    assert!(titles.len() > 60, "the sources were not read correctly: {titles:?}");
-    let missing: Vec<_> =
-        titles.iter().filter(|it| !is_explained(&it.replace('_', " "), &explained)).collect();
-    assert!(missing.is_empty(), "{PAGES:?} do not explain these columns: {missing:?}");
-}
-
-/// `orchestrate explain` lists the columns, statuses, verdicts and marks, each as `- NAME, NAME: ...`.
+/// `orchestrate explain` lists the headings, statuses, verdicts and marks of all reports, each as `- NAME, NAME: ...`, and the words
+/// of the glossary.
 #[test]
 fn every_term_of_explain_is_explained() {
     let explained = explained();
@@ -61,8 +43,11 @@ fn every_term_of_explain_is_explained() {
     // A sentence about all values begins with an article, and is about no term.
     let names: Vec<String> = terms.lines().filter_map(name).filter(|it| !it.starts_with("A ")).collect();
     assert!(names.len() > 40, "the terms were not read correctly: {names:?}");
+    let glossary = text("docs/glossary.md").unwrap();
     let has = |name: &String| {
-        explained.contains(name) || name.split(", ").all(|name| is_explained(name, &explained))
+        explained.contains(name)
+            || name.split(", ").all(|name| is_explained(name, &explained))
+            || glossary.contains(&format!("\n| {name} | "))
     };
     let missing: Vec<_> = names.iter().filter(|name| !has(name)).collect();
     assert!(missing.is_empty(), "{PAGES:?} do not explain these terms: {missing:?}");
@@ -74,7 +59,10 @@ fn every_reason_in_place_of_values_is_explained() {
     let kinds = sources("src/record/failure.rs").remove(0).code;
     let (_, kinds) = kinds.split_once("kinds! {").unwrap();
     let (kinds, _) = kinds.split_once("\n}").unwrap();
-    let words: Vec<String> = kinds.split('"').skip(1).step_by(2).map(|word| word.replace('_', " ")).collect();
+    let texts = kinds.split('"').skip(1).step_by(2);
+    // Each kind has its word, and then a sentence.
+    let words: Vec<String> =
+        texts.filter(|it| !it.ends_with('.')).map(|word| word.replace('_', " ")).collect();
     assert!(words.len() > 10, "the kinds were not read correctly: {words:?}");
     let missing: Vec<_> = words.iter().filter(|word| !explained.contains(*word)).collect();
     assert!(missing.is_empty(), "{PAGES:?} do not explain these words: {missing:?}");
