@@ -5,7 +5,9 @@ use burn::nn::{Embedding, Linear, RmsNorm, RotaryEncoding, RotaryEncodingConfig,
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use engine_kit::OrFail;
-use model_files::{Component, Dtype, FileWeights, Format, GgufLayout, Kind, ModelFolder, TensorSpec, Weights};
+use model_files::{
+    Component, Dtype, FileWeights, Format, GgufLayout, Kind, ModelFolder, TensorSpec, Weights,
+};
 use protocol::{Failed, FailureKind};
 
 use crate::config::Shape;
