@@ -245,7 +245,7 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Speed("reads what a decode needs"),
         per: Per::Sample,
         shown: Shown::OfDataSheet(MetricId::DECODE_RATE),
-        about: "as `bandwidth_share`, but of the memory bandwidth that the data sheet of the GPU states. Absent on a GPU without a \
+        about: "like `of limit` in decode, but of the memory bandwidth that the data sheet of the GPU states. Absent on a GPU without a \
                 data sheet in this program, on a MIG device, and on a CPU, whose data sheet states no peak.",
         of: |observed| share::bandwidth_of_data_sheet(observed).into_iter().collect(),
     },
@@ -257,7 +257,7 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Speed("computes what a prefill needs"),
         per: Per::Sample,
         shown: Shown::OfDataSheet(MetricId::PREFILL_RATE),
-        about: "as `compute_share`, but of the peak that the data sheet of the GPU states for the compute dtype, without sparsity. \
+        about: "like `of limit` in prefill, but of the peak that the data sheet of the GPU states for the compute dtype, without sparsity. \
                 This peak needs the highest clock, which few GPUs hold in a long product. Absent on a GPU without a data sheet in \
                 this program, on a MIG device, and on a CPU, whose data sheet states no peak.",
         of: |observed| share::compute_of_data_sheet(observed).into_iter().collect(),

@@ -189,8 +189,8 @@ fn describe_time(plan: &Plan, expected: &Expected) -> Vec<String> {
     }
     if !expected.unknown.is_empty() {
         lines.push(format!(
-            "no estimate without an earlier record in the folder of records: {}",
-            expected.unknown.join(", ")
+            "no estimate for {}: no earlier run in the folder of records",
+            text::quoted(&expected.unknown)
         ));
     }
     lines.extend(match Budget::of(plan) {
@@ -228,15 +228,12 @@ mod tests {
         let plan = planned(&engines).header.plan;
         let shown = describe(&plan, &history, &[]);
         assert!(shown.contains("a block, from earlier runs on this machine"), "{shown}");
-        assert!(!shown.contains("no estimate without"), "{shown}");
+        assert!(!shown.contains("no estimate for"), "{shown}");
         assert!(shown.contains("decode: 3 requests in each block after warm-up"), "{shown}");
 
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let shown = unbroken(&describe(&plan, &history, &[]));
-        assert!(
-            shown.contains("no estimate without an earlier record in the folder of records: reed"),
-            "{shown}"
-        );
+        assert!(shown.contains("no estimate for `reed`: no earlier run in the folder of records"), "{shown}");
         assert!(shown.contains("a block for 1 of 2 configurations, from earlier runs"), "{shown}");
         assert!(!shown.contains("first results") && !shown.contains("for 5 blocks"), "{shown}");
         let shown = unbroken(&describe(&plan, &[], &[]));

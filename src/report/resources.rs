@@ -101,12 +101,12 @@ resources! {
     ];
     gpu_memory_percent: Option<f64> = |it| it.gpus.memory_busy_percent, [
         fact("GPU memory busy", Quantity::Gpu("%"), |it| it.gpu_memory_percent, "gpu_memory_utilisation",
-            "share of the time in which the GPU's memory was read or written, sampled like `gpu_utilisation`. It is not a \
+            "share of the time in which the GPU's memory was read or written, sampled like `GPU busy`. It is not a \
              share of its bandwidth."),
     ];
     gpu_watts: Option<f64> = |it| it.gpus.watts, [
         fact("GPU power", Quantity::Gpu("W"), |it| it.gpu_watts, "gpu_power",
-            "mean power of the engine's GPUs together, idle power included, sampled like `gpu_utilisation`."),
+            "mean power of the engine's GPUs together, idle power included, sampled like `GPU busy`."),
     ];
     /// The lowest and the highest clock.
     gpu_clock_mhz: Option<(u32, u32)> = |it| it.gpus.clock_mhz, [
@@ -125,7 +125,7 @@ resources! {
     ];
     gpu_slowed_share: Option<f64> = |it| it.gpus.slowed_share, [
         fact("GPU slowed", Quantity::Gpu("%"), |it| it.gpu_slowed_share.map(|share| share * 100.0), "gpu_slowed",
-            "share of the samples with a driver's reason for a lower clock; the legend and JSON name the reasons. The power \
+            "share of the samples with a driver's reason for a lower clock; a line below the table and JSON name the reasons. The power \
              limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs, the one that was slowed most often."),
     ];
     gpu_slowed_by: Vec<String> = |it| it.gpus.slowed_by.iter().map(|word| line(word)).collect(), [];

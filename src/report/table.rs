@@ -13,6 +13,7 @@ use super::document::{
     Column, ColumnKind, Content, ExplainedFailure, Format, Item, Keep, Layout, Line, List, Overflow, Section,
     Shape, Table,
 };
+use super::marks::Mark;
 use super::tone;
 use super::verdict_lines::with_plain_spaces;
 use crate::shell::{PROGRAM, with_program};
@@ -34,7 +35,7 @@ const MAX_FAILURE_LINES: usize = 3;
 /// The least width of a terminal on which extra columns (`Keep::Extra`) are shown.
 const MIN_WIDTH_OF_EXTRAS: usize = 101;
 /// The most left out columns that a note names.
-const MAX_NAMED_COLUMNS: usize = 3;
+const MAX_NAMED_COLUMNS: usize = 4;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
 const MIN_CELL_WIDTH: usize = 12;
 /// Columns are left out before a wrapped column becomes narrower.
@@ -156,6 +157,10 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
             }
         }
     }
+    // The legend of a mark that only left out columns had.
+    let few = Mark::FewValues;
+    let has_few = table.lines.iter().flat_map(|line| &line.cells).any(|cell| cell.starts_with(few.sign()));
+    table.notes.retain(|note| has_few || !note.starts_with(&few.legend()));
     if !left_out.is_empty() {
         left_out.reverse();
         let (left_out, them) = match left_out.as_slice() {

@@ -34,7 +34,10 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
     (heading.is_some() || !items.is_empty()).then_some(List { heading, items, ..List::default() })
 }
 
-/// The reason why no comparison has a verdict, with the remedy.
+/// The beginning of the reason.
+pub const NO_VERDICTS: &str = "no verdicts";
+
+/// The reason why no comparison with the reference has a verdict, with the remedy.
 pub fn why_no_verdicts(report: &Report) -> Option<String> {
     let all = || report.verdicts.for_view(false).chain(&report.verdicts.against_baseline);
     let compared = || all().filter(|pair| pair.result.is_ok());
@@ -43,18 +46,18 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     }
     if report.order == Order::Sequential {
         let why = "engines were measured sequentially, so drift looks like a difference";
-        return Some(format!("no verdicts: {why}; hint: leave out `--order sequential`"));
+        return Some(format!("{NO_VERDICTS}: {why}; hint: leave out `--order sequential`"));
     }
     // More blocks do not help an engine that fails.
     let without_failure = || compared().filter(|pair| !pair.has_failed(&report.rows));
     let Some(blocks) = without_failure().filter_map(|pair| Some(pair.comparison()?.blocks)).max() else {
         let failed = failures(&report.rows, compared());
         return Some(format!(
-            "no verdicts: {failed}; verdicts need {MIN_VERDICT_BLOCKS} blocks without a failure"
+            "{NO_VERDICTS}: {failed}; verdicts need {MIN_VERDICT_BLOCKS} blocks without a failure"
         ));
     };
     if report.is_running {
-        return Some(format!("no verdicts yet: {blocks} of {MIN_VERDICT_BLOCKS} blocks"));
+        return Some(format!("{NO_VERDICTS} yet: {blocks} of {MIN_VERDICT_BLOCKS} blocks"));
     }
     let mut workloads = report.workloads.iter();
     let is_cut_off =
@@ -83,7 +86,7 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
             format!("{count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--blocks {MIN_VERDICT_BLOCKS}`")
         }
     };
-    Some(format!("no verdicts: {why}"))
+    Some(format!("{NO_VERDICTS}: {why}"))
 }
 
 /// `` `a`, `b` failed``, `` `a` had no time``: the sides of these comparisons without results.

@@ -148,13 +148,20 @@ impl Experiment {
         compared.collect()
     }
 
-    /// The interim analysis: whether the gating series of these pairs need more blocks.
+    /// The interim analysis: whether the gating series of these pairs need more blocks. A pair that has too few common blocks for
+    /// an interval needs more; the caller leaves out those that can get none.
     pub fn analyse(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
-        let ratios = gating.flat_map(|series| pairs.iter().filter_map(|&pair| series.ratios(pair)?.ok()));
-        let half_widths = ratios.filter_map(|ratios| {
-            Some(Evidence::of(&ratios, Design::Interim).interval_of_enough_blocks()?.half_width())
-        });
+        let half_width = |series: &Series, pair| match series.ratios(pair) {
+            None => Some(f64::INFINITY),
+            Some(Err(_)) => None,
+            Some(Ok(ratios)) => {
+                let interval = Evidence::of(&ratios, Design::Interim).interval_of_enough_blocks();
+                Some(interval.map_or(f64::INFINITY, |it| it.half_width()))
+            }
+        };
+        let half_widths =
+            gating.flat_map(|series| pairs.iter().filter_map(move |&pair| half_width(series, pair)));
         rule.analyse(blocks, &half_widths.collect::<Vec<_>>())
     }
 

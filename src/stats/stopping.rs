@@ -58,9 +58,8 @@ impl Rule {
         self.half_width
     }
 
-    /// The interim analysis after `blocks` blocks, with the half widths of all intervals. The caller leaves
-    /// out a pair or configuration without an interval (failed, or too few blocks), because it would delay
-    /// the end until the last analysis.
+    /// The interim analysis after `blocks` blocks, with the half widths of all intervals: infinity for a pair that has too few
+    /// blocks. The caller leaves out failed pairs and configurations, which would delay the end until the last analysis.
     pub fn analyse(self, blocks: usize, half_widths: &[f64]) -> Analysis {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);
         if narrow && INTERIM_ANALYSES.contains(&blocks) {

@@ -74,7 +74,7 @@ fn a_dry_run_promises_no_blocks_if_the_time_of_an_engine_is_unknown() {
     let dry = without_line_breaks(&command(&["-e", first, "-e", second, "--dry-run"]));
     for text in [
         " a block for 1 of 3 configurations, from earlier runs on this machine",
-        "no estimate without an earlier record in the folder of records: first, second",
+        "no estimate for `first`, `second`: no earlier run in the folder of records",
         "the default time budget is 3 min; the first block shows how many blocks fit",
     ] {
         assert!(dry.contains(text), "no {text:?} in {dry}");

@@ -161,7 +161,7 @@ fn a_dry_run_counts_the_engines_that_the_run_sets_up_first() {
     let dry = run(&scratch, &["-e", "wide", "--dry-run"]).exits_with(0);
     dry.assert_stdout(&[
         "wide on embedded  (not built: the run sets it up first)",
-        "no estimate without an earlier record in the folder of records: wide",
+        "no estimate for `wide`: no earlier run in the folder of records",
     ]);
     let ready_only = run(&scratch, &["-e", "wide", "--no-setup", "--dry-run"]).exits_with(0);
     ready_only.assert_stdout(&["wide on embedded  (not built)\n"]);
@@ -415,7 +415,7 @@ fn a_dry_run_takes_no_times_from_records_of_other_machines() {
     }
     let outcome = dry_run();
     assert!(!outcome.stdout.contains("from earlier runs on this machine"), "{outcome:?}");
-    outcome.assert_stdout(&["no estimate without an earlier record in the folder of records: wide"]);
+    outcome.assert_stdout(&["no estimate for `wide`: no earlier run in the folder of records"]);
 }
 
 #[test]

@@ -74,7 +74,8 @@ pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule:
     let case = |index: usize| {
         plan.cases.iter().position(|it| it.configuration == index && it.workload.label == workload)
     };
-    let is_left_out = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
+    // A configuration without this workload, or whose case has failed, gets no more blocks.
+    let is_left_out = |index: usize| wrong[index] || case(index).is_none_or(|case| record.has_failed(case));
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     if planned.is_empty() {
         let rows: Vec<usize> = plan.row_indices().filter(|&it| !is_left_out(it)).collect();

@@ -43,7 +43,7 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
             let why = why.map_or_else(String::new, |why| format!("; {why}"));
             format!("inconclusive{of_other}{ends}{why}")
         }
-        None => format!("{change}{}{than}", Mark::NoVerdict),
+        None => format!("{change}{}{mark}{than}", Mark::NoVerdict),
     }
 }
 

@@ -32,10 +32,11 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
     parts.push(Section::Caption(vec![title(report)]));
     let best = best::table(&overview);
+    let has_verdicts = best.is_some();
     let is_marked_above = best.as_ref().is_some_and(remarks::has_inexact_ratio);
     parts.extend(best.map(Section::Table));
     let list = |lines: Vec<String>| Section::List(List { is_close: true, ..List::plain(lines) });
-    let warnings = remarks::warnings(&overview, missing_sort.as_deref(), saved);
+    let warnings = remarks::warnings(&overview, has_verdicts, missing_sort.as_deref(), saved);
     let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
     if let Some(table) = &mut table {
         table.notes = remarks::footnotes(&overview, table, is_marked_above, saved);

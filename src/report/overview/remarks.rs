@@ -17,7 +17,7 @@ use crate::report::outputs::{greedy_command, is_sampled};
 use crate::report::ranking::{Unranked, why_no_values};
 use crate::report::rows::{FailureSummary, Row, group_by_key};
 use crate::report::tone::{self, Tone};
-use crate::report::verdict_lines::{self, why_no_verdicts};
+use crate::report::verdict_lines::{self, NO_VERDICTS, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
 use crate::shell::{HINT, pasteable, quoted_command};
 use crate::text::{plural, shorten_at_clause, width};
@@ -31,7 +31,13 @@ const MAX_FAILURES: usize = 3;
 
 /// The lines above the table: the first warnings, which the reader must know before using the results, and the comparisons
 /// between variants of one engine. `saved` is the path of the record, if there is one.
-pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&str>) -> Vec<String> {
+/// `has_verdicts`: the table above has verdicts between engines other than the reference.
+pub fn warnings(
+    overview: &Overview,
+    has_verdicts: bool,
+    missing_sort: Option<&str>,
+    saved: Option<&str>,
+) -> Vec<String> {
     let report = overview.report;
     let missing_sort = missing_sort.map(|name| format!("--sort {name}: the table has no such column"));
     let mut warnings: Vec<String> = missing_sort.into_iter().collect();
@@ -43,7 +49,8 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>, saved: Option<&
     // While a run goes on, the table says that some outputs are checked later.
     let is_explained = no_rank.is_some() || report.is_running;
     warnings.extend(no_rank);
-    warnings.extend(why_no_verdicts(report));
+    let against = if has_verdicts { "no verdicts against the reference" } else { NO_VERDICTS };
+    warnings.extend(why_no_verdicts(report).map(|why| why.replacen(NO_VERDICTS, against, 1)));
     let labels = report.engines().map(|engine| &engine.label);
     let has_ratio = report.rows.iter().any(|row| report.verdicts.headline(row).is_some());
     // Without any result, the failures above say why. A scored text has no ratio.

@@ -130,8 +130,8 @@ fn how_sure(choice: &Choice) -> String {
     match against.verdict {
         Some(Verdict::Faster | Verdict::Slower) => {
             let change = with_other(&phrase.change, &format!("the next, `{other}`"));
-            let beyond = "the difference is beyond the noise of this machine";
-            format!("{beyond}. It is {change} {}, over {blocks}.", phrase.bounds)
+            let verdict = "there is a verdict: the 95 % interval excludes an equal speed";
+            format!("{verdict}. It is {change} {}, over {blocks}.", phrase.bounds)
         }
         Some(Verdict::Same | Verdict::Inconclusive) => {
             let why = against.why_inconclusive.as_deref();

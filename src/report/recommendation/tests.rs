@@ -190,7 +190,10 @@ fn the_best_of_each_precision_has_its_cost_in_nats() {
     set_output(&mut record, 2, 0.0077);
     let text = text(&record);
     assert_eq!(best(&record).as_deref(), Some("reed"));
-    assert!(text.contains("how sure: the difference is beyond the noise of this machine. It is "), "{text}");
+    assert!(
+        text.contains("how sure: there is a verdict: the 95 % interval excludes an equal speed. It is "),
+        "{text}"
+    );
     assert!(text.contains("best without quantization: `beacon` (f32), "), "{text}");
     assert!(
         text.contains(

@@ -194,6 +194,17 @@ fn only_gating_series_keep_an_experiment_going() {
 }
 
 #[test]
+fn a_pair_with_too_few_common_blocks_keeps_an_experiment_going() {
+    let mut series = of_relative_speed(1.1, 0.001).series.remove(0);
+    let analysis = |series: &Series| experiment(vec![series.clone()]).analyse(Rule::default(), 8, &[(1, 0)]);
+    assert_eq!(analysis(&series), Analysis::Stop(StoppedBy::Width));
+    series.configurations[0].retain(|block, _| *block < 1);
+    assert_eq!(analysis(&series), Analysis::GoOn { until: 12 });
+    series.configurations[0].clear();
+    assert_eq!(analysis(&series), Analysis::GoOn { until: 12 });
+}
+
+#[test]
 fn a_comparison_names_the_source_of_its_noise_floor() {
     let column = |level: f64| -> Blocks { (0..5).map(|block| (block, Rounds::from([(0, level)]))).collect() };
     let experiment = |calibrated: Option<f64>, twin: f64| Experiment {
