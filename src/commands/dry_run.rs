@@ -237,7 +237,7 @@ mod tests {
         assert!(shown.contains("a block for 1 of 2 configurations, from earlier runs"), "{shown}");
         assert!(!shown.contains("first results") && !shown.contains("for 5 blocks"), "{shown}");
         let shown = unbroken(&describe(&plan, &[], &[]));
-        assert!(shown.contains("folder of records: patient-original, reed"), "{shown}");
+        assert!(shown.contains("no estimate for `patient-original`, `reed`: "), "{shown}");
     }
 
     #[test]

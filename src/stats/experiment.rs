@@ -149,16 +149,13 @@ impl Experiment {
     }
 
     /// The interim analysis: whether the gating series of these pairs need more blocks. A pair that has too few common blocks for
-    /// an interval needs more; the caller leaves out those that can get none.
+    /// an interval needs more; the caller leaves out those that can get none. A pair with an empty side is left out.
     pub fn analyse(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
-        let half_width = |series: &Series, pair| match series.ratios(pair) {
-            None => Some(f64::INFINITY),
-            Some(Err(_)) => None,
-            Some(Ok(ratios)) => {
-                let interval = Evidence::of(&ratios, Design::Interim).interval_of_enough_blocks();
-                Some(interval.map_or(f64::INFINITY, |it| it.half_width()))
-            }
+        let half_width = |series: &Series, pair| {
+            let ratios = series.ratios(pair)?.ok()?;
+            let interval = Evidence::of(&ratios, Design::Interim).interval_of_enough_blocks();
+            Some(interval.map_or(f64::INFINITY, |it| it.half_width()))
         };
         let half_widths =
             gating.flat_map(|series| pairs.iter().filter_map(move |&pair| half_width(series, pair)));

@@ -201,7 +201,7 @@ fn a_pair_with_too_few_common_blocks_keeps_an_experiment_going() {
     series.configurations[0].retain(|block, _| *block < 1);
     assert_eq!(analysis(&series), Analysis::GoOn { until: 12 });
     series.configurations[0].clear();
-    assert_eq!(analysis(&series), Analysis::GoOn { until: 12 });
+    assert_eq!(analysis(&series), Analysis::Stop(StoppedBy::Width));
 }
 
 #[test]
