@@ -290,11 +290,12 @@ fn an_engine_that_takes_long_to_start_has_fewer_blocks_than_the_others_and_a_war
     let options = ["--budget", "30s", "--iterations", "1", "--warmup", "1", "--target", "99%"];
     let (outcome, record) = run(&scratch, &engines, &options);
     outcome.exits_with(0).assert_stderr(&["fewer blocks than other engines, because a block takes too long"]);
-    let launches = record.launches_of("slow").len();
-    assert!((1..5).contains(&launches), "{launches}");
-    for label in ["one", "other", "one (twin)"] {
-        assert_eq!(record.launches_of(label).len(), 5, "{label}");
-    }
+    let [slow, one, other, twin] =
+        ["slow", "one", "other", "one (twin)"].map(|label| record.launches_of(label).len());
+    assert!(
+        one >= 5 && (one, one) == (other, twin) && (1..one).contains(&slow),
+        "{slow} {one} {other} {twin}"
+    );
     let warned: Vec<&Value> =
         record.entries("warning").into_iter().filter(|it| it["configuration"] == 2).collect();
     assert!(warned.len() == 1 && record.only("end")["needs_budget"].is_string(), "{warned:?}");
