@@ -241,7 +241,7 @@ fn a_missing_tensor_of_a_gguf_is_named() {
         let mut tensors = tiny.quantized(GgmlDType::F32);
         tensors.retain(|(name, _)| name != "blk.1.ffn_down.weight");
         let expected = "model: model `NAME`: tensor `blk.1.ffn_down.weight` is missing, \
-                        which the metadata of `FOLDER/NAME.gguf` requires";
+                        and the metadata of `FOLDER/NAME.gguf` requires it";
         assert_eq!(failure_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
     }
     let failure = failure_of_tensors(LLAMA, &[]);
