@@ -491,12 +491,17 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
         |manifest: &toml::Table| manifest.get("needs").is_some_and(|it| it.get("driver").is_some());
     let has_environment = |manifest: &toml::Table| manifest.contains_key("environment");
     type IsKind<'a> = &'a dyn Fn(&str, &toml::Table) -> bool;
-    let kinds: [(&str, IsKind); 5] = [
+    let has_cuda = |manifest: &toml::Table| {
+        let devices = manifest.get("load").and_then(|load| load.get("devices")?.as_array());
+        devices.is_some_and(|devices| devices.iter().any(|it| it.as_str() == Some("cuda")))
+    };
+    let kinds: [(&str, IsKind); 6] = [
         ("reference", &|_, it| it.get("reference").and_then(toml::Value::as_bool) == Some(true)),
         ("environment", &|_, it| has_environment(it) && !needs_driver(it)),
         ("driver", &|_, it| has_environment(it) && needs_driver(it)),
         ("heavy", &|folder, _| lists("members", folder) && !lists("default-members", folder)),
         ("separate", &|folder, _| lists("exclude", folder)),
+        ("cuda", &|_, it| has_cuda(it)),
     ];
     for (kind, is_kind) in kinds {
         let script = finish(Scratch::new().command(root().join("scripts/engines-of")).arg(kind));
