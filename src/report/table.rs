@@ -159,8 +159,9 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     }
     // The legend of a mark that only left out columns had.
     let few = Mark::FewValues;
-    let has_few = table.lines.iter().flat_map(|line| &line.cells).any(|cell| cell.starts_with(few.sign()));
-    table.notes.retain(|note| has_few || !note.starts_with(&few.legend()));
+    // On a terminal, codes of colours may come before a mark.
+    let has_few = table.lines.iter().flat_map(|line| &line.cells).any(|cell| cell.contains(few.sign()));
+    table.notes.retain(|note| has_few || !note.contains(&few.legend()));
     if !left_out.is_empty() {
         left_out.reverse();
         let (left_out, them) = match left_out.as_slice() {
