@@ -439,6 +439,8 @@ impl RoundedModel {
             false => bail!("no time is left"),
         };
         let (gguf, rounded) = (made.folder.join("rounded.gguf"), made.model.clone());
+        // A killed run with the same process number may have left files.
+        let _ = std::fs::remove_dir_all(&made.folder);
         std::fs::create_dir_all(&made.folder).with_context(|| made.folder.display().to_string())?;
         convert(&ModelFolder::open(base)?, &Goal { format: Format::Gguf, dtype, out: gguf.clone() }, &until)?;
         let widened = Goal { format: Format::Safetensors, dtype: Dtype::F32, out: rounded };

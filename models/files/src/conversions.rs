@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn gguf_files_with_different_vocabularies_have_different_digests() {
-        let folder = std::env::temp_dir().join(format!("model-files-conversions-{}", std::process::id()));
-        let out = folder.join("x.gguf");
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("x.gguf");
         let goal = Goal { format: Format::Gguf, dtype: Dtype::F32, out: out.clone() };
         synthesise(&Shape::named("tiny-gpt2").unwrap(), 0, &goal, &|_, _| Ok(())).unwrap();
         let digest = || digest_of_other_files(&ModelFolder::open(&out).unwrap(), "");
@@ -280,6 +280,5 @@ mod tests {
         bytes.swap(at + 8, at + 17);
         std::fs::write(&out, bytes).unwrap();
         assert_ne!(digest(), first_digest);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -67,16 +67,16 @@ mod tests {
 
     #[test]
     fn unpacking_creates_a_complete_folder_and_leaves_no_temporary_one() {
-        let models = std::env::temp_dir().join(format!("model-files-unpack-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let models = scratch.path();
         let files: [(&str, &[u8]); 2] = [("a", b"one"), ("b", b"two")];
-        let folder = unpack(&models, "m", &files).unwrap();
+        let folder = unpack(models, "m", &files).unwrap();
         assert_eq!(std::fs::read(folder.join("b")).unwrap(), b"two");
         // A second program finds the folder and changes nothing.
-        assert_eq!(unpack(&models, "m", &[]).unwrap(), folder);
+        assert_eq!(unpack(models, "m", &[]).unwrap(), folder);
         let entries: Vec<_> =
-            std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            std::fs::read_dir(models).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(entries, ["m"]);
-        std::fs::remove_dir_all(&models).unwrap();
     }
 
     #[test]

@@ -319,7 +319,8 @@ mod tests {
 
     #[test]
     fn a_write_removes_temporary_output_of_killed_processes_and_not_of_running_ones() {
-        let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path();
         // No process has such an id.
         let (abandoned, unrelated) = (".output.part-4294967295", ".other.part-4294967295");
         let running = format!(".output{PROCESS_MARK}1");
@@ -329,6 +330,5 @@ mod tests {
         drop(Staged::new(&folder.join("output")).unwrap());
         let exist = [abandoned, unrelated, &running].map(|name| folder.join(name).exists());
         assert_eq!(exist, [false, true, true]);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -45,6 +45,8 @@ impl Tiny {
         config.extend(fields.iter().map(|(name, value)| (name.to_string(), value.clone())));
         let name = format!("burn-engine-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let tiny = Self(std::env::temp_dir().join(name));
+        // A killed test with the same process number may have left this folder.
+        let _ = std::fs::remove_dir_all(&tiny.0);
         std::fs::create_dir_all(&tiny.0).unwrap();
         let goal = Goal { format: Format::Safetensors, dtype: Dtype::F32, out: tiny.path() };
         synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();

@@ -213,8 +213,9 @@ mod tests {
     const SECOND_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
     /// A cache with the repository `o/n`: two refs name its first commit, and none its second commit.
-    fn cache(name: &str) -> Cache {
-        let folder = std::env::temp_dir().join(format!("model-files-{name}-{}", std::process::id()));
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().to_path_buf();
         let repository_folder = folder.join("models--o--n");
         for path in [
             "refs/refs/pr",
@@ -234,12 +235,12 @@ mod tests {
             repository_folder.join(format!("snapshots/{FIRST_COMMIT}/config.json")),
         )
         .unwrap();
-        Cache { folder }
+        (scratch, Cache { folder })
     }
 
     #[test]
     fn a_snapshot_is_found_by_its_branch_or_its_commit() {
-        let cache = cache("find");
+        let (_scratch, cache) = cache();
         let find = |name: &str| cache.find(&Repository::parse(name).unwrap());
         let snapshots = cache.folder.join("models--o--n/snapshots");
         assert_eq!(find("o/n"), Some(snapshots.join(FIRST_COMMIT)));
@@ -251,24 +252,22 @@ mod tests {
         // A ref with a path instead of a commit finds nothing.
         std::fs::write(cache.folder.join("models--o--n/refs/main"), "../../..").unwrap();
         assert_eq!(find("o/n"), None);
-        std::fs::remove_dir_all(&cache.folder).unwrap();
     }
 
     #[test]
     fn a_snapshot_is_listed_under_each_of_its_refs_or_else_its_commit() {
-        let cache = cache("list");
+        let (_scratch, cache) = cache();
         std::fs::create_dir_all(cache.folder.join("datasets--o--d/snapshots").join(FIRST_COMMIT)).unwrap();
         let listed = cache.snapshots();
         let names: Vec<_> = listed.iter().map(|snapshot| snapshot.repository.to_string()).collect();
         assert_eq!(names, ["o/n@89abcdef", "o/n", "o/n@refs/pr/1"]);
         assert_eq!(listed[1].models(), [("o/n".into(), listed[1].folder.clone(), 5)]);
         assert_eq!(Cache { folder: cache.folder.join("none") }.snapshots(), []);
-        std::fs::remove_dir_all(&cache.folder).unwrap();
     }
 
     #[test]
     fn each_of_several_gguf_files_is_a_model() {
-        let cache = cache("gguf");
+        let (_scratch, cache) = cache();
         let folder = cache.find(&Repository::parse("o/n").unwrap()).unwrap();
         std::fs::create_dir(folder.join("more")).unwrap();
         std::fs::write(folder.join("a.gguf"), b"1").unwrap();
@@ -283,12 +282,11 @@ mod tests {
         for name in ["o/n/none.gguf", "o/n/../a.gguf", "o/n/config.json", "o/n//a.gguf"] {
             assert_eq!(cache.find_named(name), None, "{name}");
         }
-        std::fs::remove_dir_all(&cache.folder).unwrap();
     }
 
     #[test]
     fn a_snapshot_has_the_name_of_its_repository() {
-        let cache = cache("name");
+        let (_scratch, cache) = cache();
         let snapshots = cache.folder.join("models--o--n/snapshots");
         assert_eq!(name_of(&snapshots.join(FIRST_COMMIT)).as_deref(), Some("o/n"));
         assert_eq!(name_of(&snapshots.join(SECOND_COMMIT)).as_deref(), Some("o/n@89abcdef"));
@@ -297,6 +295,5 @@ mod tests {
             Some("o/n/n-Q4_K")
         );
         assert_eq!(name_of(&cache.folder), None);
-        std::fs::remove_dir_all(&cache.folder).unwrap();
     }
 }

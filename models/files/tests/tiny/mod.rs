@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
@@ -12,12 +13,17 @@ pub const BOS: u32 = 0;
 pub const EOS: u32 = 1;
 pub const CONTEXT: u32 = 256;
 
-/// Creates an empty folder under cargo's folder for tests. Each call gets another folder, because tests run in parallel.
+/// The folder of this process under cargo's folder for tests. An earlier process with the same number may have left files in it.
+static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(std::process::id().to_string());
+    let _ = std::fs::remove_dir_all(&path);
+    path
+});
+
+/// Creates an empty folder. Each call gets another folder, because tests run in parallel.
 pub fn folder(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let unique_name = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(unique_name);
-    let _ = std::fs::remove_dir_all(&path);
+    let path = ROOT.join(format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir_all(&path).unwrap();
     path
 }
