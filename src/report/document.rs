@@ -197,6 +197,8 @@ pub enum Keep {
     Standard(u8),
     /// Shown only on terminals above 100 columns, and left out without a note.
     Extra(u8),
+    /// Left out without a note before a cell of another column is wrapped.
+    Spare,
 }
 
 /// The handling of a cell that is too wide for the terminal.
@@ -208,9 +210,6 @@ pub enum Overflow {
     Wrapped,
     /// In a table that is too wide, broken into lines of at most this many columns.
     InLines(usize),
-    /// In a table that is too wide, each cell is below the cell of the previous column, and begins with the title of its own
-    /// column.
-    Stacked,
 }
 
 #[derive(Debug, Default)]

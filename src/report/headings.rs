@@ -46,6 +46,7 @@ headings! {
     MAX = "max", "the largest value.";
     VS_REFERENCE = "vs ref", "the speed-up over the reference; above 1 is better for every metric. In a table of costs: the quotient \
         of both costs.";
+    INTERVAL = "interval", "the 95 % interval of the ratio in the column before it.";
     OUTCOME = "outcome", "the reason why a row has no values.";
     BEST = "best", "the metric by which the engine of this line is the best one; after @: the value of the axis that varies.";
     RESULT = "result", "the value of the best engine, or of the case that a target is about.";

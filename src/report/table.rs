@@ -117,7 +117,7 @@ fn list_lines(list: &List, page: Page, shortened: &[String]) -> Vec<String> {
 
 fn draw(table: Table, page: Page, shortened: &mut Vec<String>) -> Vec<String> {
     let limit = page.limit;
-    let mut table = with_stacked_columns(with_cells_in_lines(table, limit), limit);
+    let mut table = with_cells_in_lines(table, limit);
     leave_out_columns(&mut table, limit);
     let table = fit_cells(table, page);
     let split = Split::to_width(&table, limit);
@@ -143,6 +143,13 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
         }
         table.columns.retain(is_kept);
     }
+    let is_spare = |column: &Column| column.keep == Keep::Spare;
+    while let Some(index) = table.columns.iter().rposition(is_spare) {
+        if Split::of(table).width(0..table.columns.len()) <= limit {
+            break;
+        }
+        remove_column(table, index);
+    }
     while least_width(table) > limit {
         let last = table.columns.iter().enumerate().max_by_key(|(index, column)| (column.keep, *index));
         let Some((index, keep)) = last.map(|(index, column)| (index, column.keep)) else { break };
@@ -150,9 +157,8 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
             Keep::Always => break,
             // A narrower gap is better than a missing column.
             Keep::Standard(_) if table.gap > 1 => table.gap = 1,
-            Keep::Standard(_) | Keep::Extra(_) => {
-                let column = table.columns.remove(index);
-                table.lines.iter_mut().for_each(|line| drop(line.cells.remove(index)));
+            Keep::Standard(_) | Keep::Extra(_) | Keep::Spare => {
+                let column = remove_column(table, index);
                 left_out.extend(matches!(keep, Keep::Standard(_)).then(|| column.title.replace('\n', " ")));
             }
         }
@@ -171,6 +177,11 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
         };
         table.notes.push(format!("left out at a width of {limit}: {left_out} (`--full` shows {them})"));
     }
+}
+
+fn remove_column(table: &mut Table, index: usize) -> Column {
+    table.lines.iter_mut().for_each(|line| drop(line.cells.remove(index)));
+    table.columns.remove(index)
 }
 
 /// The width of the table if its wrapped columns have at most `WRAPPED_WIDTH`.
@@ -198,39 +209,12 @@ fn with_cells_in_lines(mut table: Table, limit: usize) -> Table {
     table
 }
 
-/// If the table is too wide, moves the cells of each column of `Overflow::Stacked` below those of the previous column. Each cell
-/// then begins with the title of its column.
-fn with_stacked_columns(mut table: Table, limit: usize) -> Table {
-    let is_stacked = |column: &Column| column.overflow == Overflow::Stacked;
-    while let Some(index) = table.columns.iter().rposition(is_stacked).filter(|&index| index > 0) {
-        let width = |table: &Table| Split::of(table).width(0..table.columns.len());
-        if width(&table) > limit {
-            table.gap = table.gap.min(1);
-        }
-        if width(&table) <= limit {
-            break;
-        }
-        let below = |above: &mut String, text: String| match (above.is_empty(), text.is_empty()) {
-            (_, true) => {}
-            (true, false) => *above = text,
-            (false, false) => *above = format!("{above}\n{text}"),
-        };
-        let title = table.columns.remove(index).title;
-        for line in &mut table.lines {
-            let cell = line.cells.remove(index);
-            let cell = if cell.is_empty() { cell } else { format!("{title}: {cell}") };
-            below(&mut line.cells[index - 1], cell);
-        }
-    }
-    table
-}
-
 /// The table with its long cells shortened or wrapped.
 fn fit_cells(mut table: Table, page: Page) -> Table {
     let limit = page.limit;
     for index in 0..table.columns.len() {
         let max_width = match table.columns[index].overflow {
-            Overflow::Kept | Overflow::Stacked | Overflow::InLines(_) => continue,
+            Overflow::Kept | Overflow::InLines(_) => continue,
             Overflow::Shortened => (limit / 5).max(MIN_CELL_WIDTH),
             Overflow::Wrapped => {
                 let others: usize = Split::of(&table).widths[..index].iter().sum();

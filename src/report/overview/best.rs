@@ -1,18 +1,16 @@
-//! The best engine of each scenario, against the next best and against the reference.
+//! The best engine of each scenario, against the reference and against the next best.
 
-use super::cells::{comparison, number_with_unit};
+use super::cells::{comparison, interval, number_with_unit, speed_up, toned};
 use super::configurations::{Configuration, MAX_LABEL_WIDTH, Overview};
-use crate::report::document::{Column, Line, Overflow, Table};
+use crate::report::document::{Column, Keep, Line, Overflow, Table};
 use crate::report::headings;
+use crate::report::marks::Mark;
 use crate::report::ranking::{self, Compared, Ranking};
 use crate::report::rows::Row;
 use crate::report::run_report::Report;
 use crate::report::tone::Tone;
 use crate::text::shorten_start;
 use stats::Verdict;
-
-/// The cell in the column of the reference, if the best engine is the reference.
-const IS_REFERENCE: &str = "is the reference";
 
 /// A line for each scenario and model. Of several workloads of a scenario, the last one counts, for example the longest prompt. A
 /// line without a verdict is left out.
@@ -21,19 +19,19 @@ pub fn table(overview: &Overview) -> Option<Table> {
     if lines.is_empty() {
         return None;
     }
-    let reference = shorten_start(&overview.report.reference, MAX_LABEL_WIDTH);
-    let against_reference = Column::named(headings::VS_REFERENCE).titled(format!("vs {reference}"));
     let columns = vec![
         Column::named(headings::BEST),
         Column::named(headings::ENGINE),
         Column { is_text: false, ..Column::named(headings::RESULT) },
+        Column { keep: Keep::Standard(1), ..Column::named(headings::VS_REFERENCE) },
+        Column { keep: Keep::Spare, ..Column::named(headings::INTERVAL) },
         Column { overflow: Overflow::Wrapped, ..Column::named(headings::AGAINST_NEXT_BEST) },
-        Column { overflow: Overflow::Stacked, ..against_reference },
     ];
-    let mut table = Table { columns, lines, gap: 3, ..Table::default() };
+    let mut table = Table { columns, lines, gap: 2, ..Table::default() };
     // A column says nothing if there is no next best, or if the reference is always the best or the next best.
-    for index in [4, 3] {
-        if table.lines.iter().all(|line| line.cells[index].is_empty() || line.cells[index] == IS_REFERENCE) {
+    for index in [5, 4, 3] {
+        let says_nothing = |cell: &str| cell.is_empty() || cell == Mark::Reference.sign();
+        if table.lines.iter().all(|line| says_nothing(&line.cells[index])) {
             table.columns.remove(index);
             table.lines.iter_mut().for_each(|line| drop(line.cells.remove(index)));
         }
@@ -88,15 +86,16 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
         let name = shorten_start(&next.engine.label, MAX_LABEL_WIDTH);
         toned(&compared, &comparison(&compared, Some(&name), compared.is_quotient(best, next)))
     });
+    let reference_interval = against_reference.as_ref().filter(|_| !next_is_reference).and_then(interval);
     let reference_cell = match against_reference {
         Some(_) if next_is_reference => String::new(),
         Some(compared) => {
             let mut rows = report.rows.iter();
             let reference = rows.find(|it| it.is_reference() && it.case.label == best.case.label);
             let is_quotient = reference.is_none_or(|reference| compared.is_quotient(best, reference));
-            toned(&compared, &comparison(&compared, None, is_quotient))
+            toned(&compared, &speed_up(&compared, is_quotient, ""))
         }
-        None if best.is_reference() => IS_REFERENCE.into(),
+        None if best.is_reference() => Mark::Reference.to_string(),
         None => String::new(),
     };
     let title = overview.title(ranking.case).replace('\n', " ");
@@ -104,8 +103,9 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
         Tone::Heading.of(&format!("{title}{model}")),
         Tone::Heading.of(&engine(best)),
         Tone::Heading.of(&number_with_unit(value, ranking.metric)),
-        next_cell.unwrap_or_default(),
         reference_cell,
+        reference_interval.unwrap_or_default(),
+        next_cell.unwrap_or_default(),
     ]))
 }
 
@@ -125,15 +125,6 @@ fn engine(row: &Row) -> String {
     match &row.engine.dtype {
         Some(dtype) => format!("{label} ({dtype})"),
         None => label,
-    }
-}
-
-fn toned(compared: &Compared, text: &str) -> String {
-    match compared.verdict() {
-        Some(Verdict::Faster) => Tone::Good.of(text),
-        Some(Verdict::Slower) => Tone::Bad.of(text),
-        Some(Verdict::Inconclusive) | None => Tone::Dim.of(text),
-        Some(Verdict::Same) => text.into(),
     }
 }
 

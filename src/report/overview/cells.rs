@@ -5,7 +5,9 @@ use stats::{Comparison, Phrase, Verdict, bounds_in_cell};
 use crate::analysis::metric::{Metric, Scale, Unit};
 use crate::report::marks::Mark;
 use crate::report::ranking::Compared;
+use crate::report::tone::Tone;
 use crate::report::verdict_lines::unbroken;
+use crate::report::verdicts::Certainty;
 
 /// The scale of a metric, which is the same in every record.
 pub fn scale(metric: &Metric) -> Scale {
@@ -44,6 +46,38 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
             format!("inconclusive{of_other}{ends}{why}")
         }
         None => format!("{change}{}{mark}{than}", Mark::NoVerdict),
+    }
+}
+
+/// The ratio of a comparison in the column of speed-ups, before the mark of its row: `18x*`, `same`, `inconclusive`.
+pub fn speed_up(compared: &Compared, is_quotient: bool, mark: &str) -> String {
+    let Some(value) = compared.ratio() else { return Mark::NotAvailable.to_string() };
+    let change = Phrase::in_cell(value, compared.bounds(), compared.pair.metric.kind()).change;
+    let quotient_mark = if is_quotient { "" } else { Mark::NotAQuotient.sign() };
+    let text = match compared.verdict() {
+        Some(Verdict::Faster | Verdict::Slower) => format!("{change}{quotient_mark}"),
+        Some(Verdict::Same) => Certainty::Same.words().into(),
+        Some(Verdict::Inconclusive) => Certainty::Inconclusive.words().into(),
+        None => format!("{change}{}{quotient_mark}", Mark::NoVerdict),
+    };
+    format!("{text}{mark}")
+}
+
+/// The interval of a comparison with a verdict.
+pub fn interval(compared: &Compared) -> Option<String> {
+    let (value, bounds, kind) = (compared.ratio()?, compared.bounds()?, compared.pair.metric.kind());
+    Some(match compared.verdict()? {
+        Verdict::Faster | Verdict::Slower => Phrase::in_cell(value, Some(bounds), kind).bounds,
+        Verdict::Same | Verdict::Inconclusive => bounds_in_cell(bounds, kind),
+    })
+}
+
+pub fn toned(compared: &Compared, text: &str) -> String {
+    match compared.verdict() {
+        Some(Verdict::Faster) => Tone::Good.of(text),
+        Some(Verdict::Slower) => Tone::Bad.of(text),
+        Some(Verdict::Inconclusive) | None => Tone::Dim.of(text),
+        Some(Verdict::Same) => text.into(),
     }
 }
 

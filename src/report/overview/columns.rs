@@ -1,7 +1,7 @@
 //! The table of the default report: one row for each configuration, with the columns always in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::scale;
+use super::cells::{scale, speed_up, toned};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id, share};
 use crate::plan::scenario::{Kind, SCENARIOS};
@@ -12,7 +12,7 @@ use crate::report::ranking::{Compared, Unranked};
 use crate::report::rows::Row;
 use crate::report::tone::{self, Tone};
 use crate::text::shorten;
-use stats::{Phrase, Summary, Verdict};
+use stats::Summary;
 
 const MAX_WORD_WIDTH: usize = 14;
 /// The largest width of the word for the failure of a case.
@@ -322,21 +322,12 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         return String::new();
     }
     let pair = report.verdicts.headline(row).filter(|pair| !pair.has_failed(&report.rows));
-    let Some((pair, value)) = pair.and_then(|pair| Some((pair, pair.ratio()?))) else {
+    let Some(pair) = pair.filter(|pair| pair.ratio().is_some()) else {
         return Tone::Dim.of(Mark::NotAvailable.sign());
     };
     let compared = Compared::as_stored(pair);
-    let text = Phrase::in_cell(value, compared.bounds(), pair.metric.kind()).change;
-    let quotient_mark =
-        if compared.is_quotient_of_reference(&report.rows, row) { "" } else { Mark::NotAQuotient.sign() };
-    let mark = format!("{quotient_mark}{}", contradicted_mark(row));
-    match compared.verdict() {
-        Some(Verdict::Faster) => Tone::Good.of(&format!("{text}{mark}")),
-        Some(Verdict::Slower) => Tone::Bad.of(&format!("{text}{mark}")),
-        Some(Verdict::Same) => format!("same{}", contradicted_mark(row)),
-        Some(Verdict::Inconclusive) => Tone::Dim.of(&format!("inconclusive{}", contradicted_mark(row))),
-        None => Tone::Dim.of(&format!("{text}{}{mark}", Mark::NoVerdict)),
-    }
+    let is_quotient = compared.is_quotient_of_reference(&report.rows, row);
+    toned(&compared, &speed_up(&compared, is_quotient, contradicted_mark(row)))
 }
 
 fn contradicted_mark(row: &Row) -> &'static str {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use super::document::{List, Section, TableId};
 use super::outputs::without_perplexity;
 use super::run_report::{Report, View};
+use super::verdict_lines::unbroken;
 use crate::machine::Device;
 use crate::text::{plural, shorten, three_digits, time};
 use configurations::Overview;
@@ -33,19 +34,18 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     parts.push(Section::Caption(vec![title(report)]));
     let best = best::table(&overview);
     let has_verdicts = best.is_some();
-    let is_marked_above = best.as_ref().is_some_and(remarks::has_inexact_ratio);
-    parts.extend(best.map(Section::Table));
     let list = |lines: Vec<String>| Section::List(List { is_close: true, ..List::plain(lines) });
     let warnings = remarks::warnings(&overview, has_verdicts, missing_sort.as_deref(), saved);
     let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
     if let Some(table) = &mut table {
-        table.notes = remarks::footnotes(&overview, table, is_marked_above, saved);
+        table.notes = remarks::footnotes(&overview, best.as_ref(), table, saved);
         // The tables of quality and precision have these reasons too.
         let has_reasons = view.has(TableId::Quality) || view.has(TableId::Precision);
         if !has_reasons && report.rows.iter().any(|row| row.scored_text.is_some()) {
             table.notes.extend(without_perplexity(&report.rows, &report.outputs));
         }
     }
+    parts.extend(best.map(Section::Table));
     parts.extend((!warnings.is_empty()).then(|| list(warnings)));
     parts.push(table.map_or(Section::NoTable("nothing was measured"), Section::Table));
     let next_steps = remarks::next_steps(&overview, saved);
@@ -84,7 +84,10 @@ fn title(report: &Report) -> String {
         Some(blocks).filter(|_| report.rows.iter().any(|row| !row.case.scores_text)),
         report.elapsed_ns.map(|ns| time(Duration::from_nanos(ns))),
     ];
-    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
+    let parts = parts.into_iter().flatten().filter(|part| !part.is_empty()).enumerate();
+    // Only the names of models are long enough to be broken.
+    let parts = parts.map(|(index, part)| if index == 0 { part } else { unbroken(&part) });
+    parts.collect::<Vec<_>>().join(" · ")
 }
 
 /// `Intel Xeon Processor` for `Intel(R) Xeon(R) Processor`.

@@ -205,33 +205,32 @@ fn inconclusive(overview: &Overview) -> Option<String> {
     Some(format!("noise makes {of_all} inconclusive{hint}"))
 }
 
-/// Whether a ratio in the table of the best engines differs from the ratio of the shown values.
-pub fn has_inexact_ratio(best: &Table) -> bool {
-    let mut cells = best.lines.iter().flat_map(|line| &line.cells);
-    cells.any(|cell| cell.contains(Mark::NotAQuotient.sign()))
-}
-
-/// The explanations of the words and marks that the table has, and the hints of configurations without results.
-/// `is_marked_above`: the table of the best engines has `Mark::NotAQuotient` too.
+/// The explanations of the words and marks that the table and the table of the best engines have, and the hints of configurations
+/// without results.
 pub fn footnotes(
     overview: &Overview,
+    best: Option<&Table>,
     table: &Table,
-    is_marked_above: bool,
     saved: Option<&str>,
 ) -> Vec<String> {
     let report = overview.report;
-    let cells: Vec<String> =
-        table.lines.iter().flat_map(|line| line.cells.iter().map(|cell| tone::plain(cell))).collect();
+    let plain_cells = |table: &Table| -> Vec<String> {
+        table.lines.iter().flat_map(|line| line.cells.iter().map(|cell| tone::plain(cell))).collect()
+    };
+    let cells = plain_cells(table);
     let last_cells: Vec<String> =
         table.lines.iter().filter_map(|line| line.cells.last()).map(|cell| tone::plain(cell)).collect();
-    let has_mark = |mark: Mark| last_cells.iter().any(|cell| cell.contains(mark.sign()));
+    // The name of an engine may contain the sign of a mark, but no ratio begins with a name.
+    let mut best_ratios = best.map(plain_cells).unwrap_or_default();
+    best_ratios.retain(|cell| cell.starts_with(|it: char| it.is_ascii_digit()));
+    let has_mark = |mark: Mark| last_cells.iter().chain(&best_ratios).any(|cell| cell.contains(mark.sign()));
     let mut notes = Vec::new();
     let is_ratio = |cell: &String| cell.starts_with(Mark::Reference.sign()) || cell.contains('x');
     if last_cells.iter().any(is_ratio) {
         let title = headings::VS_REFERENCE.title;
         notes.push(format!("{title}: speed-up over {}", reference_of_each_row(report)));
     }
-    if has_mark(Mark::NotAQuotient) || is_marked_above {
+    if has_mark(Mark::NotAQuotient) {
         notes.push(Mark::NotAQuotient.legend());
     }
     if has_mark(Mark::NoVerdict) {
