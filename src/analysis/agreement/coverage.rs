@@ -2,6 +2,8 @@
 //! measured requests. So the verifier must have checked some tokens of every workload. It must also have checked the longest
 //! window of held-out text, because some errors grow with the position.
 
+use std::collections::BTreeSet;
+
 use super::status::{Agreement, FEATURES};
 use super::tokens::greedy_samples;
 use super::tokens_alone::can_score;
@@ -92,6 +94,16 @@ fn reasons(record: &RunRecord, is_wanted: impl Fn(&NotChecked) -> bool) -> Vec<S
         None => line(&it.reason),
     };
     record.not_checked.iter().filter(|it| is_wanted(it)).map(sentence).collect()
+}
+
+/// The reasons, each hint only after the first one: one budget may leave several parts of a check no time.
+pub fn with_each_hint_once(reasons: Vec<String>) -> Vec<String> {
+    let mut hints: BTreeSet<String> = BTreeSet::new();
+    let without_known_hint = |reason: String| match reason.split_once(HINT) {
+        Some((sentence, hint)) if !hints.insert(hint.into()) => sentence.into(),
+        _ => reason,
+    };
+    reasons.into_iter().map(without_known_hint).collect()
 }
 
 /// Sentences on the workloads whose tokens were not checked.

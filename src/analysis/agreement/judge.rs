@@ -2,7 +2,7 @@
 
 use super::bounds::{AGREES, Bounds, EXACT, NEAR_TIE, Precision, Requested};
 use super::costs::Cost;
-use super::coverage::{lacking_features, missing, not_checked, why_no_answers};
+use super::coverage::{lacking_features, missing, not_checked, why_no_answers, with_each_hint_once};
 use super::early_text::EarlyText;
 use super::gaps::Gaps;
 use super::greedy::{FirstDifference, Greedy};
@@ -61,6 +61,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
             }
             let recorded = not_checked(record, configuration);
             let reasons = if recorded.is_empty() { vec![why] } else { recorded };
+            let reasons = with_each_hint_once(reasons);
             return Agreement { reasons, lacking: lacking_features(record, configuration), ..agreement };
         }
     };
@@ -103,7 +104,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         _ if !wrong.is_empty() => (Status::Wrong, wrong),
         Some(scores) if missing.is_empty() => results.status(scores, tie),
         None if missing.is_empty() && !can_score => tokens_alone::status(record, configuration, &agreement),
-        _ => (Status::Unverified, missing),
+        _ => (Status::Unverified, with_each_hint_once(missing)),
     };
     Agreement { status, reasons, lacking, ..agreement }
 }

@@ -392,8 +392,8 @@ fn reference_answers_alone_leave_measured_tokens_unverified() {
     assert_eq!(engine(&record).status, Status::Exact);
 }
 
-#[test]
-fn one_unchecked_workload_makes_an_engine_unverified() {
+/// A record of an exact engine with one more workload, whose tokens were not checked.
+fn with_unchecked_workload() -> RunRecord {
     let mut record = checked();
     let mut case_of_ttft =
         record.header.plan.cases.iter().find(|it| it.configuration == ENGINE).unwrap().clone();
@@ -405,6 +405,12 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
     (sample.case, sample.prompt_hash) = (case, "another".into());
     sample.iteration.sequences[0].output_ids.as_mut().unwrap().fill(77);
     record.take(Entry::Sample(Box::new(sample)));
+    record
+}
+
+#[test]
+fn one_unchecked_workload_makes_an_engine_unverified() {
+    let mut record = with_unchecked_workload();
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
     assert_eq!(found.reasons, ["the tokens in `ttft` were not checked"]);
@@ -419,6 +425,27 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
     assert_eq!(engine(&record).recorded_hint(), Some("--budget 40s"));
     add_reference_tokens(&mut record, ENGINE, |_| 6.2);
     assert_eq!(engine(&record).status, Status::Wrong);
+}
+
+#[test]
+fn a_hint_that_several_reasons_share_is_given_once() {
+    let mut record = with_unchecked_workload();
+    record.scored.retain(|it| it.configuration != ENGINE);
+    let hint = Some("--budget 80s".to_string());
+    let not_checked = |configuration, model: Option<&str>, reason: &str| NotChecked {
+        configuration,
+        model: model.map(String::from),
+        reason: reason.into(),
+        hint: hint.clone(),
+        ..NotChecked::default()
+    };
+    record.take(Entry::NotChecked(not_checked(Some(ENGINE), None, "the text was not scored")));
+    record.take(Entry::NotChecked(not_checked(None, Some("/m"), "the budget left no time")));
+    let found = engine(&record);
+    assert_eq!(found.status, Status::Unverified);
+    let unchecked = "the tokens in `ttft` were not checked: the budget left no time; hint: `--budget 80s`";
+    assert_eq!(found.reasons, [unchecked, "the text was not scored"]);
+    assert_eq!(found.recorded_hint(), Some("--budget 80s"));
 }
 
 #[test]
