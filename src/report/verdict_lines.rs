@@ -101,6 +101,15 @@ fn failures<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -
     groups.into_iter().map(write).collect::<Vec<_>>().join(", ")
 }
 
+/// A change in words with a mark after its number: `2.0x* as fast`, `4 %* slower`. A change without a number stays as it is.
+pub fn with_mark(change: &str, mark: &str) -> String {
+    let is_number = change.starts_with(|it: char| it.is_ascii_digit());
+    match change.find(['x', '%']).filter(|_| is_number) {
+        Some(at) => format!("{}{mark}{}", &change[..=at], &change[at + 1..]),
+        None => change.into(),
+    }
+}
+
 pub fn unbroken(text: &str) -> String {
     text.replace(' ', &NO_BREAK_SPACE.to_string())
 }

@@ -8,6 +8,7 @@ use crate::report::document::{Column, Line, Overflow, Table};
 use crate::report::headings;
 use crate::report::marks::Mark;
 use crate::report::rows::group_by_key;
+use crate::report::verdict_lines::with_mark;
 use crate::text::{line, plural};
 use stats::{Severity, Verdict, quality};
 
@@ -233,11 +234,20 @@ fn other_metrics(judgement: &Judgement) -> Option<String> {
 }
 
 fn mean(mean: &Mean) -> String {
-    let Mean { configuration, workloads, ratio } = mean;
+    let Mean { configuration, workloads, ratio, inconclusive } = mean;
     match ratio {
         Some(ratio) => {
             let change = quality(*ratio, "before");
-            format!("`{configuration}`: {change}, by the geometric mean of {workloads} headline ratios")
+            let (change, uncertain) = match *inconclusive {
+                0 => (change, String::new()),
+                count => (
+                    with_mark(&change, Mark::Inconclusive.sign()),
+                    format!(" ({count} of them inconclusive)"),
+                ),
+            };
+            format!(
+                "`{configuration}`: {change}, by the geometric mean of {workloads} headline ratios{uncertain}"
+            )
         }
         None => format!("`{configuration}`: no mean over {workloads} workloads, because one has no ratio"),
     }

@@ -68,6 +68,8 @@ struct MeanEntry<'a> {
     /// The number of workloads; the name is that of earlier versions.
     scenarios: usize,
     times_as_good: Option<f64>,
+    /// Whether no comparison of the mean is inconclusive.
+    is_conclusive: bool,
     caution: &'static str,
 }
 
@@ -83,6 +85,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         configuration: &mean.configuration,
         scenarios: mean.workloads,
         times_as_good: mean.ratio,
+        is_conclusive: mean.inconclusive == 0,
         caution: cells::MEAN_CAUTION,
     });
     Entry {

@@ -5,7 +5,7 @@ use crate::record::specimen::timed::{measured, selection};
 use crate::record::{End, Failure, RunRecord};
 use crate::report::{FORMATS, shown};
 use crate::text::width;
-use stats::{Random, SeverityThresholds};
+use stats::{Random, SeverityThresholds, Verdict};
 
 /// A record of eight blocks. A token takes 10 ms times `slowdown`, with noise of this relative deviation.
 fn run(selection: &Selection, slowdown: f64, deviation: f64, seed: u64) -> RunRecord {
@@ -154,4 +154,33 @@ fn a_configuration_that_fails_in_all_cases_of_both_records_has_one_line_on_the_s
         "{line}"
     );
     assert!(lines(true).len() > 5, "{:?}", lines(true));
+}
+
+#[test]
+fn a_mean_of_inconclusive_ratios_is_marked_as_uncertain() {
+    let judgement = judgement();
+    let means = |full| {
+        let text = shown(&JudgementContent { judgement: &judgement, full }, "table", Some(200));
+        let means: Vec<String> =
+            text.lines().filter(|it| it.contains("geometric mean of")).map(String::from).collect();
+        means
+    };
+    assert_eq!(means(false), means(true));
+    let inconclusive = |configuration: &str| {
+        let mut of_engine =
+            judgement.changes.iter().filter(|it| it.gating && it.configuration == configuration);
+        of_engine.any(|it| it.verdict() == Some(Verdict::Inconclusive))
+    };
+    assert!(judgement.means.iter().any(|mean| mean.ratio.is_some() && inconclusive(&mean.configuration)));
+    for mean in judgement.means.iter().filter(|mean| mean.ratio.is_some()) {
+        let line =
+            means(false).into_iter().find(|it| it.contains(&format!("`{}`:", mean.configuration))).unwrap();
+        let is_marked = line.contains("? ") && line.ends_with(" of them inconclusive)");
+        assert_eq!(is_marked, inconclusive(&mean.configuration), "{line}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&text("json", None)).unwrap();
+    for mean in json["means"].as_array().unwrap() {
+        let configuration = mean["configuration"].as_str().unwrap();
+        assert_eq!(mean["is_conclusive"], !inconclusive(configuration), "{mean}");
+    }
 }

@@ -107,6 +107,8 @@ pub struct Mean {
     pub workloads: usize,
     /// `None` if a workload has no ratio: leaving out the workload would favour an engine that failed in it.
     pub ratio: Option<f64>,
+    /// The number of ratios whose comparison is inconclusive.
+    pub inconclusive: usize,
 }
 
 impl Outcome {
@@ -199,24 +201,29 @@ pub fn of_pairs(
 
 /// The mean of each configuration over the headline metrics of its workloads.
 pub fn means(changes: &[Change]) -> Vec<Mean> {
-    let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
+    let mut changes_of: Vec<(&str, Vec<&Change>)> = Vec::new();
     // A perplexity is no speed.
     for change in changes.iter().filter(|it| it.gating && it.metric.id != MetricId::PERPLEXITY) {
-        // A comparison without a verdict has no ratio for the mean.
-        let found = change.comparison().filter(|found| found.decision.verdict.is_some());
-        let ratio = found.map(|found| found.evidence.estimate().exp());
-        match means.iter_mut().find(|(configuration, _)| *configuration == change.configuration) {
-            Some((_, ratios)) => ratios.push(ratio),
-            None => means.push((change.configuration.clone(), vec![ratio])),
+        match changes_of.iter_mut().find(|(configuration, _)| *configuration == change.configuration) {
+            Some((_, changes)) => changes.push(change),
+            None => changes_of.push((&change.configuration, vec![change])),
         }
     }
-    let mean = |(configuration, ratios): (String, Vec<Option<f64>>)| Mean {
-        configuration,
-        workloads: ratios.len(),
-        ratio: geometric_mean(&ratios),
+    let mean = |(configuration, changes): (&str, Vec<&Change>)| {
+        let ratio = |change: &&Change| {
+            // A comparison without a verdict has no ratio for the mean.
+            let found = change.comparison().filter(|found| found.decision.verdict.is_some());
+            found.map(|found| found.evidence.estimate().exp())
+        };
+        Mean {
+            configuration: configuration.into(),
+            workloads: changes.len(),
+            ratio: geometric_mean(&changes.iter().map(ratio).collect::<Vec<_>>()),
+            inconclusive: changes.iter().filter(|it| it.verdict() == Some(Verdict::Inconclusive)).count(),
+        }
     };
     // A single workload needs no mean.
-    means.into_iter().filter(|(_, ratios)| ratios.len() > 1).map(mean).collect()
+    changes_of.into_iter().filter(|(_, changes)| changes.len() > 1).map(mean).collect()
 }
 
 /// A pair of configurations, by one metric of one workload.
