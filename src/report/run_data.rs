@@ -197,13 +197,16 @@ impl<'a> RunData<'a> {
         if count == all || count == 0 {
             return (count > 0).then(|| format!("none of {all} cases has samples"));
         }
-        let names = missing.into_iter().map(|(index, cases)| {
-            let all_missing = cases.len() == self.plan.cases_of(index).len();
-            let cases = if all_missing { "every case".into() } else { cases.join(", ") };
-            line(&format!("{} ({cases})", self.plan.configurations[index].label))
-        });
-        let names = names.collect::<Vec<_>>().join(", ");
-        Some(format!("cases without samples: {count} of {all}: {names}"))
+        let label = |index: usize| line(&format!("`{}`", self.plan.configurations[index].label));
+        let (whole, parts): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|(index, cases)| cases.len() == self.plan.cases_of(*index).len());
+        let of_whole: Vec<String> = whole.into_iter().map(|(index, _)| label(index)).collect();
+        let of_whole = (!of_whole.is_empty()).then(|| format!("every case of {}", of_whole.join(", ")));
+        let of_parts = parts
+            .into_iter()
+            .map(|(index, cases)| line(&format!("{} of {}", cases.join(", "), label(index))));
+        let names: Vec<String> = of_whole.into_iter().chain(of_parts).collect();
+        Some(format!("cases without samples: {count} of {all}: {}", names.join("; ")))
     }
 
     /// Whether the configuration has a row. A twin, the program of a baseline and a separate verifier have

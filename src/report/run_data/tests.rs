@@ -42,6 +42,25 @@ fn a_table_and_a_comparison_use_the_same_values() {
 }
 
 #[test]
+fn engines_without_any_sample_are_named_together() {
+    let engines = [ORIGINAL, BEACON, REED];
+    let mut record = measured(&selection(&["patient-original", "beacon", "reed"]), &engines);
+    let cases_of = |record: &RunRecord, configuration| record.header.plan.cases_of(configuration);
+    let (first, all) = (cases_of(&record, 0)[0], [cases_of(&record, 1), cases_of(&record, 2)].concat());
+    record.samples.retain(|it| it.case != first && !all.contains(&it.case));
+    let cases = record.header.plan.cases.clone();
+    let rows = cases.iter().filter(|it| record.header.plan.configurations[it.configuration].role.is_none());
+    let [notice] = RunData::of(&record).notices().try_into().unwrap();
+    let expected = format!(
+        "cases without samples: {} of {}: every case of `beacon`, `reed`; {} of `patient-original`",
+        all.len() + 1,
+        rows.count(),
+        cases[first].workload.label
+    );
+    assert_eq!(notice, expected);
+}
+
+#[test]
 fn a_recorded_warning_that_repeats_a_contradicted_claim_is_shown_once() {
     let mut record = decode_record(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
     let recorded = |message: &str| Warning { configuration: Some(BEACON_INDEX), message: message.into() };
