@@ -143,6 +143,17 @@ impl Plan {
     }
 }
 
+impl Configuration {
+    /// The command that checks the engine alone, with the model and the device of this configuration.
+    pub fn check_command(&self) -> String {
+        let device =
+            (!self.device.is_cpu()).then(|| format!("--device {}", pasteable(&[self.device.to_string()])));
+        let engine = format!("orchestrate check {}", self.engine_argument());
+        let words = std::iter::once(engine).chain(model_arguments(&[self])).chain(device);
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// The models. The embedded model is the default, and is named only beside others.
 fn model_arguments(rows: &[&Configuration]) -> Vec<String> {
     let models = distinct(rows.iter().map(|row| match row.model.name == DEFAULT_MODEL {

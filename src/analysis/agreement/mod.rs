@@ -27,7 +27,7 @@ use crate::record::RunRecord;
 
 pub use coverage::GREEDY_OPTION;
 pub use prediction::Prediction;
-pub use scores::Scores;
+pub use scores::{STRETCH_TOKENS, Scores};
 pub use status::{Agreement, FEATURES, NoChecks, Status, implement, no_checks, two_digits};
 pub use verifier::Against;
 

@@ -3,7 +3,9 @@
 use super::comparison::Detail;
 use super::context::{Context, Part};
 use crate::analysis::agreement::bounds::{AGREES, EXACT, Precision};
-use crate::analysis::agreement::{Against, Agreement, GREEDY_OPTION, NoChecks, Status, two_digits};
+use crate::analysis::agreement::{
+    Against, Agreement, GREEDY_OPTION, NoChecks, STRETCH_TOKENS, Status, two_digits,
+};
 use crate::plan::Verification;
 use crate::plan::prompts::Prompts;
 use crate::report::outputs::greedy_command;
@@ -80,26 +82,28 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
         with_commas(scores.tokens),
         two_digits(scores.rms)
     ));
-    part.say(format!("The largest difference of one token is {} nats.", two_digits(scores.largest)));
+    part.say(format!("The largest difference at one token is {} nats.", two_digits(scores.largest)));
     if let Some(worst) = scores.worst {
         part.say(format!(
-            "The part that differs most, tokens {} to {} of text {}, differs by {} nats; above {} it is wrong.",
+            "Parts of about {STRETCH_TOKENS} tokens are compared too. The largest difference is {} nats (above {} is wrong), in tokens {} to {} of held-out text {}.",
+            two_digits(worst.rms),
+            two_digits(bounds.stretch_rms),
             with_commas(worst.from),
             with_commas(worst.to),
-            worst.sequence,
-            two_digits(worst.rms),
-            two_digits(bounds.stretch_rms)
+            worst.sequence
         ));
     }
     if scores.missing > 0 {
         let missing = plural(with_commas(scores.missing), "log-probability value");
         part.say(format!("{missing} are missing or not finite where {verifier} gives a value."));
     }
-    // In f32, the bound for `wrong` is below that for `agrees`.
-    let agrees = if bounds.rms < AGREES { two_digits(bounds.rms) } else { AGREES.to_string() };
+    // In f32 and with a known cost of the dtype, the bound for `wrong` may be below that for `agrees`.
+    let (agrees, drifts) = match bounds.rms <= AGREES {
+        true => (two_digits(bounds.rms), String::new()),
+        false => (AGREES.to_string(), format!(", up to {} `drifts`", two_digits(bounds.rms))),
+    };
     part.say(format!(
-        "Bounds: up to {EXACT} nats is exact, up to {agrees} agrees; above {} an engine in {} is wrong.",
-        two_digits(bounds.rms),
+        "A difference of up to {EXACT} nats is `exact`, up to {agrees} `agrees`{drifts}. A larger one is `wrong` for an engine in {}.",
         agreement.precision.name()
     ));
 }
@@ -108,7 +112,7 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
 fn costs(context: &Context, part: &mut Part, configuration: usize, agreement: &Agreement) {
     if let Some(cost) = &agreement.cost {
         part.say(format!(
-            "On this model, {} changes the verifier's own log-probabilities by {} nats.",
+            "For comparison: the verifier itself, computed in {} on this model, differs from its f32 answers by {} nats.",
             cost.dtypes,
             two_digits(cost.rms)
         ));
@@ -119,11 +123,16 @@ fn costs(context: &Context, part: &mut Part, configuration: usize, agreement: &A
     let unmeasured = costs.and_then(|it| it.unmeasured.first());
     if let Some(unmeasured) = unmeasured.filter(|_| agreement.precision != Precision::Full) {
         part.say(format!(
-            "The effect of {} on the verifier's own answers on this model was not measured: {}.",
+            "It was not measured how much {} changes the verifier's own answers on this model: {}.",
             line(&unmeasured.dtype),
             line(&unmeasured.reason).trim_end_matches('.')
         ));
     }
+}
+
+/// `1 is`, `1,024 are`.
+fn are(count: usize) -> String {
+    format!("{} {}", with_commas(count), if count == 1 { "is" } else { "are" })
 }
 
 /// The comparison of generated tokens.
@@ -132,9 +141,15 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
         let texts = plural(with_commas(greedy.texts), "generated text");
         part.say(match greedy.differing {
             0 => format!("In {texts}, all {} tokens are the same as those of {verifier}.", with_commas(greedy.compared)),
+            _ if greedy.texts == 1 => format!(
+                "In the generated text, some tokens differ from those of {verifier}. Before the first difference, {} of {} tokens are the same.",
+                with_commas(greedy.equal),
+                with_commas(greedy.compared)
+            ),
             differing => format!(
-                "In {} of {texts}, its tokens differ from those of {verifier}. Up to the differences, the same tokens: {} of {}.",
+                "Of {texts}, {} {} other tokens than those of {verifier}. Before the first difference of each text, {} of {} tokens are the same.",
                 with_commas(differing),
+                if differing == 1 { "has" } else { "have" },
                 with_commas(greedy.equal),
                 with_commas(greedy.compared)
             ),
@@ -143,7 +158,7 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
             let engine_token =
                 first.engine_token.map_or_else(|| "no token".into(), |id| format!("token {id}"));
             part.say(format!(
-                "The first difference is at position {} of {}: it gives {engine_token}, {verifier} gives token {}.",
+                "The earliest difference is at position {} of {}: the engine gives {engine_token}, and the verifier token {}.",
                 first.position,
                 first.text.name(),
                 first.verifier_token
@@ -153,28 +168,32 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
     if let Some(loss) = &agreement.token_loss {
         let bound =
             loss.bound.map_or_else(String::new, |bound| format!(" (above {} is wrong)", two_digits(bound)));
-        part.say(format!(
-            "The verifier gives another token at {} of {} measured tokens. In sum, the engine's are {} nats less likely there{bound}.",
-            plural(with_commas(loss.differing), "position"),
-            with_commas(loss.positions),
-            two_digits(loss.nats)
-        ));
+        let positions = with_commas(loss.positions);
+        part.say(match loss.differing {
+            0 => format!("In whole answers, the verifier compared {positions} tokens: each one is its own choice."),
+            differing => format!(
+                "In whole answers, the verifier compared {positions} tokens: {} not its own choice. To the verifier, the engine's tokens are less \
+                 likely, by {} nats in sum{bound}.",
+                are(differing),
+                two_digits(loss.nats)
+            ),
+        });
     }
     if let Some(gaps) = &agreement.gaps {
         let bounds = agreement.bounds;
         let positions = with_commas(gaps.positions);
         if gaps.differing == 0 {
             part.say(format!(
-                "The verifier checked {positions} measured tokens, and gives the same token each time."
+                "The verifier checked {positions} single tokens of measured requests: each one is its own choice."
             ));
             return;
         }
         part.say(format!(
-            "The verifier checked {positions} measured tokens, and gives another token for {} of them.",
-            with_commas(gaps.differing)
+            "The verifier checked {positions} single tokens of measured requests: {} not its own choice.",
+            are(gaps.differing)
         ));
         part.say(format!(
-            "The verifier finds its own tokens more likely: by {} nats on average (wrong above {}), by {} at most (wrong above {}).",
+            "Its own choice is more likely by {} nats on average (above {} is wrong), and by {} at most (above {} is wrong).",
             two_digits(gaps.mean),
             two_digits(bounds.gap),
             two_digits(gaps.worst),
@@ -188,12 +207,15 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
     let plan = &context.data.plan;
     if let Some(early_text) = &agreement.early_text {
         let answers = plural(with_commas(early_text.answers), "measured prompt");
-        part.say(format!(
-            "The next token after {answers} can depend on the first half of the prompt. Its answers that differ from the verifier's: \
-             {}; on average they are less likely by {} nats.",
-            with_commas(early_text.differing),
-            two_digits(early_text.mean())
-        ));
+        part.say(format!("After {answers}, the next token can depend on the first half of the prompt."));
+        part.say(match early_text.differing {
+            0 => "The engine gave the verifier's token each time.".into(),
+            differing => format!(
+                "The engine gave another token than the verifier after {} of them. On average over all, its tokens are {} nats less likely.",
+                with_commas(differing),
+                two_digits(early_text.mean())
+            ),
+        });
         return;
     }
     let can_depend =
@@ -201,8 +223,8 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
     let is_verifier = agreement.against == Against::Itself;
     if can_depend && plan.verification != Verification::Off && !is_verifier {
         part.say(
-            "Not checked: whether it computes whole prompts. The verifier checked no token after a prompt whose first half \
-             can decide the next token.",
+            "Not checked: whether it computes whole prompts. No checked token comes after a prompt whose first half can decide \
+             the next token.",
         );
     }
 }
@@ -214,9 +236,9 @@ fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement
         Status::Exact | Status::Agrees | Status::TokensAgree | Status::TextAgrees => {}
         Status::Drifts => part
             .say("To decide whether this is only rounding, measure the same engine in a higher precision."),
-        Status::Wrong => part.hint(format!("orchestrate check {}", planned.engine_argument())),
+        Status::Wrong => part.hint(planned.check_command()),
         Status::Unverified => {
-            let check = format!("orchestrate check {}", planned.engine_argument());
+            let check = planned.check_command();
             let is_of_author = agreement.recorded_hint().is_none() && !agreement.lacking.is_empty();
             match agreement.next_step() {
                 Some(step) if is_of_author => {

@@ -209,7 +209,7 @@ fn the_status_of_an_output_has_its_deviation_its_bounds_and_the_next_step() {
     let wrong = explained(&record, "beacon");
     assert!(wrong.contains("Wrong: the output is not that of this model: it differs"), "{wrong}");
     assert!(wrong.contains("Over 1,151 held-out tokens, its log-probabilities differ from those of `patient-original` by 2.3 nats"), "{wrong}");
-    assert!(wrong.contains("above 0.020 an engine in f32 is wrong"), "{wrong}");
+    assert!(wrong.contains("up to 0.020 `agrees`. A larger one is `wrong` for an engine in f32."), "{wrong}");
     assert!(wrong.contains("hint: `orchestrate check beacon`"), "{wrong}");
     assert!(!wrong.contains("Reference: "), "a wrong engine is not compared: {wrong}");
     let unverified = explained(&record, "reed");
