@@ -118,7 +118,7 @@ kinds! {
     Protocol = "protocol", "The engine sent a line that violates the protocol.";
     WrongOutput = "wrong_output", "The engine's answer does not fit the request.";
     Refused = "refused", "The engine refused a request that it must refuse. This is not a failure.";
-    Unsupported = "unsupported", "The engine does not support something that the run needs.";
+    Unsupported = "unsupported", "The engine does not support the device, the dtype, the option or the request that the message names.";
     Unavailable = "unavailable", "The engine cannot run on this machine as it is now.";
     BadRequest = "bad_request", "The engine did not accept a request.";
     Model = "model", "The engine could not open or read the model.";

@@ -3,9 +3,11 @@
 use super::context::{Context, Part};
 use crate::analysis::agreement::two_digits;
 use crate::analysis::compare::{self, Compared};
-use crate::plan::{Order, budget};
-use crate::report::ranking::compared_in;
+use crate::plan::{Order, Role, budget};
+use crate::report::marks::Mark;
+use crate::report::ranking::{self, compared_in};
 use crate::report::rows::Row;
+use crate::report::verdict_lines::with_mark;
 use crate::report::verdicts::PairVerdict;
 use crate::text::{line, plural, three_digits, with_commas};
 use stats::{
@@ -41,40 +43,74 @@ pub fn explain(
             return;
         }
     };
-    part.say(format!("{intro}: {}.", sentence(context, row, against, compared.pair, &comparison)));
+    let mark = mark(part, &compared, row, against);
+    let value = value(against);
+    // The sentence about an inconclusive comparison is long, and the one about its estimate has the value.
+    let is_inconclusive = comparison.decision.verdict == Some(Verdict::Inconclusive);
+    let intro = match value.as_ref().filter(|_| !is_inconclusive) {
+        Some(value) => format!("{intro}, {value}"),
+        None => intro.into(),
+    };
+    let sentence = sentence(context, row, against, compared.pair, &comparison);
+    let change =
+        Phrase::of_decision(&comparison.decision, &comparison.evidence, compared.pair.metric.kind()).change;
+    part.say(format!("{intro}: {}.", sentence.replacen(&change, &with_mark(&change, mark), 1)));
     // The correction counts the comparisons that have a p value.
     let has_p = |pair: &&PairVerdict| pair.comparison().is_some_and(|it| it.decision.p.is_some());
     let family = pairs.iter().filter(|pair| pair.is_headline).filter(has_p).count();
     match detail {
         // Without a verdict, the sentence itself has the number of blocks.
         Detail::Brief if comparison.decision.verdict.is_none() => {}
-        Detail::Brief => part.say(brief_evidence(context, &comparison)),
+        Detail::Brief => part.say(brief_evidence(context, compared.pair, &comparison)),
         Detail::Full => {
             interval(part, &comparison);
             probability(part, &comparison, family);
             part.say(noise_floor(context, compared.pair, &comparison));
         }
     }
-    obstacle(context, part, (&comparison, compared.pair.metric.kind()), family);
+    let estimate = estimate(&comparison, compared.pair.metric.kind(), mark);
+    let value = value.map_or_else(String::new, |value| format!("; `{}` has {value}", against.engine.label));
+    obstacle(context, part, (&comparison, &estimate, &value), family);
 }
 
-/// A row against another row in a few words: `11x as fast as the reference `a` [8, 13]`. `other` names the other row.
+/// The value of a row by its headline, with its unit.
+pub fn value(row: &Row) -> Option<String> {
+    let metric = row.case.headline?;
+    Some(metric.unit.show(row.summary(metric.id)?.estimate))
+}
+
+/// The mark of a ratio that differs from the quotient of the two shown values; then the part needs the meaning of the mark.
+/// Empty for any other ratio.
+fn mark(part: &mut Part, compared: &ranking::Compared, row: &Row, against: &Row) -> &'static str {
+    let decided_as_same = compared.verdict() == Some(Verdict::Same);
+    if decided_as_same || compared.is_quotient(row, against) {
+        return "";
+    }
+    part.has_inexact_ratio = true;
+    Mark::NotAQuotient.sign()
+}
+
+/// A row against another row in a few words: `11x as fast as the reference `a` (164 tok/s) [8, 13]`. `other` names the other row.
 pub fn in_short(
     context: &Context,
+    part: &mut Part,
     (row, against): (&Row, &Row),
-    pairs: &[PairVerdict],
-    other: &str,
+    (other, pairs): (&str, &[PairVerdict]),
 ) -> Option<String> {
     let compared = compared_in(pairs, row, against)?;
     let comparison = compared.comparison().ok()?;
+    let mark = mark(part, &compared, row, against);
+    let other = value(against).map_or_else(|| other.into(), |value| format!("{other} ({value})"));
+    let other = other.as_str();
     let Comparison { decision, evidence, .. } = &comparison;
     let blocks = plural(comparison.blocks, "block");
     let Phrase { change, bounds, .. } = Phrase::of_decision(decision, evidence, compared.pair.metric.kind());
+    let with_other = |change: &str| with_other(change, other).replacen(change, &with_mark(change, mark), 1);
     Some(match decision.verdict {
-        Some(Verdict::Faster | Verdict::Slower) => format!("{} {bounds}", with_other(&change, other)),
+        Some(Verdict::Faster | Verdict::Slower) => format!("{} {bounds}", with_other(&change)),
         Some(Verdict::Same) => format!("as fast as {other}, {}", change.trim_start_matches("the same ")),
         Some(Verdict::Inconclusive) => {
-            let estimate = estimate(&comparison, compared.pair.metric.kind());
+            let estimate = estimate(&comparison, compared.pair.metric.kind(), mark);
             let why = match comparison.why_inconclusive() {
                 Some(why) if decision.lost_to_correction => format!("{}; {why}", in_words(comparison.floor)),
                 why => why.unwrap_or_else(|| in_words(comparison.floor)),
@@ -85,16 +121,17 @@ pub fn in_short(
         }
         None if change == NO_DIFFERENCE => format!("{change} against {other}"),
         None => {
-            let change = with_other(&change, other);
-            format!("{change} (no verdict: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS})")
+            let change = with_other(&change);
+            format!("{change}, without a verdict: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}")
         }
     })
 }
 
 /// The estimated ratio with its interval: `1.2x as fast [1.2x slower, 1.6x as fast]`.
-fn estimate(comparison: &Comparison, kind: MetricKind) -> Phrase {
+fn estimate(comparison: &Comparison, kind: MetricKind, mark: &str) -> Phrase {
     let (low, high) = comparison.evidence.ends();
-    Phrase::of_ratio(comparison.evidence.estimate().exp(), (low.exp(), high.exp()), kind)
+    let phrase = Phrase::of_ratio(comparison.evidence.estimate().exp(), (low.exp(), high.exp()), kind);
+    Phrase { change: with_mark(&phrase.change, mark), ..phrase }
 }
 
 /// `noise floor 4.2 %`.
@@ -135,7 +172,12 @@ fn option_for(context: &Context, comparison: &Comparison, blocks: usize) -> Stri
     let budget_ended = report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
     let ended = budget_ended && comparison.stopped_by == StoppedBy::Time;
     match report.budget_ns.filter(|_| ended) {
-        Some(budget_ns) => format!("--budget {}", budget::for_blocks(budget_ns, comparison.blocks, blocks)),
+        Some(budget_ns) => {
+            // The warnings of the report name this budget.
+            let known = report.sufficient_budget.clone().filter(|_| blocks <= MIN_VERDICT_BLOCKS);
+            let estimated = || budget::for_blocks(budget_ns, comparison.blocks, blocks);
+            format!("--budget {}", known.unwrap_or_else(estimated))
+        }
         None => format!("--blocks {blocks}"),
     }
 }
@@ -158,7 +200,7 @@ fn sentence(
 }
 
 /// ``Evidence: 5 blocks; noise floor 3.10 %, from the twin of `toy`; p < 0.0001.``
-fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
+fn brief_evidence(context: &Context, pair: &PairVerdict, comparison: &Comparison) -> String {
     let blocks = plural(comparison.blocks, "block");
     let floor = match comparison.floor {
         Some(SourcedFloor { source, of, .. }) => {
@@ -169,7 +211,7 @@ fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
             };
             format!("{}, from {source}", in_words(comparison.floor))
         }
-        None => in_words(None),
+        None => format!("{} ({})", in_words(None), why_no_floor(context, pair)),
     };
     let p = comparison.decision.p_adjusted.or(comparison.decision.p);
     let p = p.map_or_else(String::new, |p| format!("; {}", p_text(p)));
@@ -235,7 +277,8 @@ fn p_text(p: f64) -> String {
 fn noise_floor(context: &Context, pair: &PairVerdict, comparison: &Comparison) -> String {
     let counts = stats::size(comparison.decision.thresholds.difference());
     let Some(SourcedFloor { floor, source, of }) = comparison.floor else {
-        return format!("The noise floor is unknown. A difference must exceed {counts}.");
+        let why = why_no_floor(context, pair);
+        return format!("The noise floor is unknown: {why}. A difference must exceed {counts}.");
     };
     let (label, size) = (&context.data.engines[of].label, stats::size(floor.log_ratio()));
     let blocks = plural(floor.blocks(), "block");
@@ -250,11 +293,24 @@ fn noise_floor(context: &Context, pair: &PairVerdict, comparison: &Comparison) -
     format!("The noise floor is {size}: {source}. A difference must exceed {counts}.")
 }
 
+/// The reason why a comparison has no noise floor. A twin or a calibration of either side would give one.
+fn why_no_floor(context: &Context, pair: &PairVerdict) -> String {
+    let of_side = |label: &String| *label == pair.engine || *label == pair.against;
+    let with_twin = context.data.plan.configurations.iter().find_map(|it| match it.role {
+        Some(Role::Twin { of }) => Some(&context.data.engines[of].label).filter(|label| of_side(label)),
+        _ => None,
+    });
+    match with_twin {
+        Some(label) => format!("the twin of `{label}` has fewer than {MIN_VERDICT_BLOCKS} blocks"),
+        None => "neither engine has a twin or a calibration".into(),
+    }
+}
+
 /// Why there is no clear result, and what would decide it.
 fn obstacle(
     context: &Context,
     part: &mut Part,
-    (comparison, kind): (&Comparison, MetricKind),
+    (comparison, estimate, other_value): (&Comparison, &Phrase, &str),
     family: usize,
 ) {
     let blocks = comparison.blocks;
@@ -269,7 +325,8 @@ fn obstacle(
             part.say(format!(
                 "There is no verdict: {measured} with both sides, and a verdict needs {MIN_VERDICT_BLOCKS}."
             ));
-            part.hint(format!("measure again with `--blocks {MIN_VERDICT_BLOCKS}`"));
+            let option = option_for(context, comparison, MIN_VERDICT_BLOCKS);
+            part.hint(format!("measure again with `{option}`"));
         }
         return;
     }
@@ -283,7 +340,11 @@ fn obstacle(
         None => part.say("Even 200 blocks with this noise would not decide it. A quieter machine may."),
     };
     let Some(obstacle) = comparison.obstacle() else { return };
-    part.say(format!("The estimate is {}, over {}.", estimate(comparison, kind), plural(blocks, "block")));
+    let over = plural(blocks, "block");
+    part.say(match estimate.change == NO_DIFFERENCE {
+        true => format!("Over {over}, no difference is seen {}{other_value}.", estimate.bounds),
+        false => format!("The estimate is {estimate}, over {over}{other_value}."),
+    });
     match obstacle {
         Obstacle::WideInterval { blocks } => {
             part.say("It is inconclusive: the interval is so wide that the engine may be faster or slower.");
@@ -292,13 +353,13 @@ fn obstacle(
         Obstacle::TooWideForSame { blocks } => {
             match comparison.why_inconclusive() {
                 Some(why) => part.say(format!("It is inconclusive: {why}.")),
-                None => part.say("It is inconclusive: the difference is small, but part of the interval is beyond the 2 % of `same`."),
+                None => part.say("It is inconclusive: for `same`, the whole interval must lie within 2 %, and a part does not."),
             }
             more(part, blocks);
         }
         Obstacle::ManyComparisons { blocks } => {
             part.say(format!(
-                "It is inconclusive: of {family} comparisons, some differ by chance. As the only comparison, this one would be significant."
+                "It is inconclusive: among {family} comparisons, some differ by chance. Alone, this comparison would be significant."
             ));
             more(part, blocks);
         }

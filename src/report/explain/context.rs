@@ -25,6 +25,9 @@ pub struct Part {
     pub title: String,
     pub sentences: Vec<String>,
     pub hints: Vec<String>,
+    /// Whether a ratio has `Mark::NotAQuotient`.
+    #[serde(skip)]
+    pub has_inexact_ratio: bool,
 }
 
 impl Context<'_> {

@@ -21,7 +21,8 @@ pub fn parts(context: &Context, configuration: usize, detail: Detail) -> Vec<Par
         return vec![identity];
     }
     let failed = context.report.failed.iter().find(|it| it.engine.label == *label);
-    let mut parts: Vec<Part> = failed.map(|it| failure(label, &it.failure)).into_iter().collect();
+    let mut parts: Vec<Part> =
+        failed.map(|it| failure(context, label, None, &it.failure)).into_iter().collect();
     let rows: Vec<&Row> = context.report.rows.iter().filter(|row| row.engine.label == *label).collect();
     match detail {
         Detail::Brief => parts.extend(verdicts_in_short(context, label, &rows)),
@@ -49,9 +50,7 @@ pub fn parts(context: &Context, configuration: usize, detail: Detail) -> Vec<Par
 fn verdicts_in_short(context: &Context, label: &str, rows: &[&Row]) -> Option<Part> {
     let mut part = Part::titled(format!("`{label}`: verdicts"));
     for row in rows.iter().rev() {
-        part.say(workload::verdict_in_short(context, row));
-        let hints = row.failure.iter().flat_map(|it| it.hint.iter().flat_map(|hint| hint.lines()));
-        hints.for_each(|hint| part.hint(hint));
+        workload::verdict_in_short(context, &mut part, row);
     }
     (!rows.is_empty()).then_some(part)
 }

@@ -5,6 +5,7 @@ mod comparison;
 mod context;
 mod engine;
 mod glossary;
+mod next_step;
 mod output;
 mod subject;
 mod terms;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use super::document::{Content, Document, Item, Layouts, Lines, List, Section};
 use super::json::json_bytes;
+use super::marks::Mark;
 use super::ranking::rankings;
 use super::run_data::RunData;
 use super::run_report::Report;
@@ -95,6 +97,11 @@ impl Context<'_> {
                     }
                 }
             }
+        }
+        // The meaning of the mark stands where it first occurs.
+        if let Some(part) = parts.iter_mut().find(|part| part.has_inexact_ratio) {
+            let mark = Mark::NotAQuotient;
+            part.say(format!("`{mark}`: {}.", mark.about()));
         }
         let more = self.more(subject, detail);
         Explanation { record: self.report.record.clone(), about: subject.name.clone(), parts, more }

@@ -123,17 +123,17 @@ fn an_engine_has_its_verdict_with_the_evidence() {
     let record = verified(&[ORIGINAL, BEACON, InventedEngine { dtype: "f32", ..REED }]);
     let text = explained(&record, "beacon decode");
     assert!(text.contains("Its rank is 2 of 3, by decode."), "{text}");
-    assert!(text.contains("Reference: `beacon` decodes 11."), "{text}");
+    assert!(text.contains("tok/s: `beacon` decodes 11."), "{text}");
     assert!(text.contains("x as fast as `patient-original` ["), "{text}");
     assert!(text.contains("with 95 % confidence, over 5 blocks with paired rounds."), "{text}");
     assert!(
         text.contains("p < 0.0001, corrected for 2 comparisons (Holm's method): noise alone would show"),
         "{text}"
     );
-    assert!(text.contains("Best: `beacon` decodes 1.6"), "{text}");
+    assert!(text.contains("Best, ") && text.contains("tok/s: `beacon` decodes 1.6"), "{text}");
     assert!(text.contains("It made 15 measured requests in 5 launches."), "{text}");
     let best = explained(&record, "reed");
-    assert!(best.contains("Next best: `reed` decodes 1.67"), "{best}");
+    assert!(best.contains("Next best, ") && best.contains("tok/s: `reed` decodes 1.67"), "{best}");
     let reference = explained(&record, "patient-original");
     assert!(reference.contains("It is the reference"), "{reference}");
 }
@@ -165,6 +165,58 @@ fn a_noise_floor_is_named_with_its_source() {
     let floor =
         "The noise floor is 35 %: the calibration of `beacon` found it in 20 blocks (2026-01-01T00:00:00Z).";
     assert!(text.contains(floor), "{text}");
+}
+
+#[test]
+fn without_a_noise_floor_the_reason_is_given() {
+    let record = verified(&[ORIGINAL, BEACON, InventedEngine { dtype: "f32", ..REED }]);
+    let text = explained(&record, "beacon decode");
+    let why = "The noise floor is unknown: neither engine has a twin or a calibration. A difference must exceed 2 %.";
+    assert!(text.contains(why), "{text}");
+    let case = explained(&record, "decode");
+    assert!(case.contains("Only comparisons with `patient-original` use this noise floor."), "{case}");
+    assert!(case.contains("noise floor unknown (neither engine has a twin or a calibration)"), "{case}");
+    let mut few = verified(&[ORIGINAL, BEACON]);
+    few.launches.retain(|launch| launch.block < 2);
+    few.samples.retain(|sample| few.launches.iter().any(|it| it.launch == sample.launch));
+    let text = explained(&few, "beacon decode");
+    assert!(text.contains("unknown: the twin of `patient-original` has fewer than 5 blocks"), "{text}");
+}
+
+#[test]
+fn a_ratio_that_is_no_quotient_of_the_two_values_has_a_mark_and_its_meaning_once() {
+    let meaning = format!("`*`: {}.", Mark::NotAQuotient.about());
+    let (mut marked, mut unmarked) = (0, 0);
+    for (file, record) in stored_records() {
+        let report = Report::of(&record);
+        for ranking in rankings(&report) {
+            let Some((best, next)) = ranking.best().zip(ranking.next_best()) else { continue };
+            let compared = super::super::ranking::compared(&report, best, next).unwrap();
+            let is_exact =
+                compared.verdict() == Some(stats::Verdict::Same) || compared.is_quotient(best, next);
+            let name = format!("{} {}", best.engine.label, ranking.case);
+            let text = explained(&record, &name);
+            let short = explain(&record, std::slice::from_ref(&best.engine.label), Detail::Brief).unwrap();
+            let short = words(&crate::report::shown(&short, "table", Some(100)));
+            assert!(is_exact || short.matches(&meaning).count() == 1, "{file}: {name}\n{short}");
+            assert!(
+                !short.contains("as fast than") && !short.contains("slower as"),
+                "{file}: {name}\n{short}"
+            );
+            let is_with_reference = Some(&next.engine.label) == best.reference.as_ref();
+            let is_marked = ["x* as fast", "x* slower", " %* "].iter().any(|it| text.contains(it));
+            assert_eq!(text.matches(&meaning).count(), usize::from(is_marked), "{file}: {name}\n{text}");
+            assert!(!text.contains("as fast than") && !text.contains("slower as"), "{file}: {name}\n{text}");
+            if !is_exact {
+                assert!(is_marked, "{file}: {name}\n{text}");
+                marked += 1;
+            } else if is_with_reference {
+                assert!(!text.contains(&meaning), "{file}: {name}\n{text}");
+                unmarked += 1;
+            }
+        }
+    }
+    assert!(marked > 0 && unmarked > 0, "{marked} marked, {unmarked} not");
 }
 
 #[test]
@@ -211,7 +263,7 @@ fn the_status_of_an_output_has_its_deviation_its_bounds_and_the_next_step() {
     assert!(wrong.contains("Over 1,151 held-out tokens, its log-probabilities differ from those of `patient-original` by 2.3 nats"), "{wrong}");
     assert!(wrong.contains("up to 0.020 `agrees`. A larger one is `wrong` for an engine in f32."), "{wrong}");
     assert!(wrong.contains("hint: `orchestrate check beacon`"), "{wrong}");
-    assert!(!wrong.contains("Reference: "), "a wrong engine is not compared: {wrong}");
+    assert!(!wrong.contains("Reference, "), "a wrong engine is not compared: {wrong}");
     let unverified = explained(&record, "reed");
     assert!(unverified.contains("Next step: the engine's author can implement `score`."), "{unverified}");
     assert!(unverified.contains("It has no rank: its output is unverified, so its speed"), "{unverified}");
@@ -232,6 +284,63 @@ fn an_engine_without_rows_has_its_failure_and_its_hint() {
     record.failures.push(failure(1, Some(case), "exited", "sample 3", "killed by signal 9"));
     let text = explained(&record, "beacon load");
     assert!(text.contains("It failed: exited at sample 3: killed by signal 9."), "{text}");
+}
+
+/// A command or an option that a user can paste.
+fn is_pasteable(hint: &str) -> bool {
+    let option =
+        hint.strip_prefix("measure again with `").and_then(|it| it.strip_suffix('`')).unwrap_or(hint);
+    option.starts_with("--") || option.starts_with("orchestrate ")
+}
+
+#[test]
+fn every_kind_of_failure_ends_with_a_step_that_can_be_pasted() {
+    for kind in FailureKind::ALL.iter().filter(|it| **it != FailureKind::Refused) {
+        for of_case in [true, false] {
+            let mut record = verified(&[ORIGINAL, BEACON]);
+            let case = record.header.plan.cases_of(1)[0];
+            record.samples.retain(|sample| sample.case != case);
+            let of_case = of_case.then_some(case);
+            record.failures.push(failure(1, of_case, kind.as_str(), "load", "no reason at all"));
+            for (words, detail) in
+                [("beacon", Detail::Brief), ("beacon", Detail::Full), ("decode", Detail::Full)]
+            {
+                let explanation = explain(&record, &[words.into()], detail).unwrap();
+                let hints: Vec<&String> = explanation.parts.iter().flat_map(|part| &part.hints).collect();
+                assert!(hints.iter().any(|it| is_pasteable(it)), "{kind}, {words}: {explanation:?}");
+            }
+            let text = explained(&record, "beacon decode");
+            assert!(text.contains(kind.about()), "{kind}: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_recorded_hint_of_a_failure_is_the_only_step() {
+    let mut record = verified(&[ORIGINAL, BEACON]);
+    let hint = Some("--max-request-time 300s".to_string());
+    record.failures.push(Failure { hint, ..failure(1, None, "too_slow", "sample 1", "61 s") });
+    for part in
+        explanation(&record, "beacon").parts.iter().filter(|part| part.title.ends_with("not measured"))
+    {
+        assert_eq!(part.hints, ["--max-request-time 300s"]);
+        assert!(!part.sentences.iter().any(|it| it.starts_with("This command")), "{part:?}");
+    }
+}
+
+#[test]
+fn an_engine_without_the_device_of_the_run_has_the_command_for_a_machine_with_its_device() {
+    let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[ORIGINAL, BEACON]);
+    let unsupported = |message: &str| failure(2, None, "unsupported", "start", message);
+    record.failures.push(unsupported("no device `cpu`; it has `cuda`, `metal`"));
+    let text = explained(&record, "coal");
+    assert!(text.contains("On a machine with `cuda`, this command measures it."), "{text}");
+    assert!(text.contains("To leave it out here, name only the other engines with `-e`."), "{text}");
+    assert!(text.contains("hint: `orchestrate -e coal --device cuda`"), "{text}");
+    *record.failures.last_mut().unwrap() = unsupported("no dtype `f16`; it has `f32`");
+    assert!(explained(&record, "coal").contains("hint: `orchestrate -e coal --dtype f32`"));
+    *record.failures.last_mut().unwrap() = unsupported("no load option `a`; it has `b`");
+    assert!(explained(&record, "coal").contains("hint: `orchestrate engines`"));
 }
 
 #[test]
@@ -328,9 +437,10 @@ fn an_engine_is_explained_on_one_screen_with_the_verdicts_first() {
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part}\n{text}"));
     let verdict = at("`decode`: decode ");
     assert!(
-        at("rank 2 of 3; 11.") > verdict && at("x as fast as the reference `patient-original` [") > verdict
+        at("rank 2 of 3; 11.") > verdict
+            && at("x as fast as the reference `patient-original` (46.3 tok/s) [") > verdict
     );
-    assert!(at("x slower than the best, `reed` [") > verdict, "{text}");
+    assert!(at("x slower than the best, `reed` (850 tok/s) [") > verdict, "{text}");
     assert!(at("output: ") > verdict && at("`beacon`: what ran") > at("output: "), "{text}");
     assert!(!text.contains(" nats (root mean square)"), "{text}");
     assert!(text.contains("more: `orchestrate explain beacon --full`"), "{text}");

@@ -2,7 +2,8 @@
 
 use super::comparison::{self, Detail};
 use super::context::{Context, Part, launches};
-use super::{output, subject};
+use super::next_step::NextStep;
+use super::{next_step, output, subject};
 use crate::analysis::metric::{Better, MetricId, Unit, share};
 use crate::record::{FailureKind, WarmUp, WarmUpEnd};
 use crate::report::limits;
@@ -22,7 +23,7 @@ pub fn case_parts(context: &Context, workload: &str) -> Vec<Part> {
     }
     for failed in &context.report.failed {
         if !context.report.rows.iter().any(|row| row.engine.label == failed.engine.label) {
-            parts.push(failure(&failed.engine.label, &failed.failure));
+            parts.push(failure(context, &failed.engine.label, None, &failed.failure));
         }
     }
     parts
@@ -52,7 +53,7 @@ fn without_row(context: &Context, configuration: usize, workload: &str) -> Part 
     let label = &context.data.engines[configuration].label;
     let failed = context.report.failed.iter().find(|it| it.engine.label == *label);
     if let Some(failed) = failed {
-        return failure(label, &failed.failure);
+        return failure(context, label, None, &failed.failure);
     }
     let mut part = Part::titled(format!("`{label}` {workload}"));
     match subject::purpose(&context.data, configuration) {
@@ -86,6 +87,10 @@ fn extent(context: &Context, workload: &str) -> Part {
                 noise.engine,
                 stats::size(floor.log_ratio()),
                 plural(floor.blocks(), "block")
+            ));
+            part.say(format!(
+                "Only comparisons with `{}` use this noise floor. Two other engines have one only after a calibration.",
+                noise.engine
             ));
         }
     }
@@ -124,12 +129,10 @@ fn blocks(context: &Context, workload: &str) -> String {
 pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     let (label, case) = (&row.engine.label, &row.case.label);
     if let Some(why) = &row.failure {
-        return failure(&format!("{label}` `{case}"), why);
+        return failure(context, label, Some(case), why);
     }
-    let value = row.case.headline.and_then(|metric| {
-        let estimate = row.summary(metric.id)?.estimate;
-        Some(format!(": {} {}", metric.title, metric.unit.show(estimate)))
-    });
+    let value =
+        row.case.headline.and_then(|metric| Some(format!(": {} {}", metric.title, comparison::value(row)?)));
     let mut part = Part::titled(format!("`{label}` `{case}`{}", value.unwrap_or_default()));
     let ranking = context.ranking(row);
     match ranking.and_then(|it| unranked(it, row)) {
@@ -200,7 +203,7 @@ fn is_reference_of_others(context: &Context, row: &Row) -> bool {
 }
 
 /// The verdict of a row in one paragraph: its value, its rank, and the ratios to the reference and to the best or next best row.
-pub fn verdict_in_short(context: &Context, row: &Row) -> String {
+pub fn verdict_in_short(context: &Context, part: &mut Part, row: &Row) {
     let case = &row.case.label;
     if let Some(why) = &row.failure {
         let what = match why.kind {
@@ -209,12 +212,15 @@ pub fn verdict_in_short(context: &Context, row: &Row) -> String {
             FailureKind::Refused => "",
             _ => "it failed: ",
         };
-        return format!("`{case}`: {what}{}.", why.line().trim_end_matches('.'));
+        part.say(format!("`{case}`: {what}{}.", why.line().trim_end_matches('.')));
+        let step = after_failure(context, &row.engine.label, why);
+        step.into_iter().flat_map(|it| it.hints).for_each(|hint| part.hint(hint));
+        return;
     }
-    let value = row.case.headline.and_then(|metric| {
-        let estimate = row.summary(metric.id)?.estimate;
-        Some(format!("`{case}`: {} {}", metric.title, metric.unit.show(estimate)))
-    });
+    let value = row
+        .case
+        .headline
+        .and_then(|metric| Some(format!("`{case}`: {} {}", metric.title, comparison::value(row)?)));
     let ranking = context.ranking(row);
     let rank = match ranking.and_then(|it| unranked(it, row)) {
         Some(why) => Some(format!("no rank: {}", why_unranked(context, row, why))),
@@ -229,14 +235,14 @@ pub fn verdict_in_short(context: &Context, row: &Row) -> String {
         let opponents = opponents(context, row);
         let all = opponents.iter().filter_map(|it| {
             let other = format!("the {} `{}`", it.role, it.row.engine.label);
-            comparison::in_short(context, (row, it.row), it.pairs, &other)
+            comparison::in_short(context, part, (row, it.row), (&other, it.pairs))
         });
         sentences.extend(all);
     }
     if is_reference_of_others(context, row) {
         sentences.push("the other engines are compared with it".into());
     }
-    format!("{}.", sentences.join("; "))
+    part.say(format!("{}.", sentences.join("; ")));
 }
 
 /// A row that another row is compared with.
@@ -307,9 +313,10 @@ fn why_unranked(context: &Context, row: &Row, why: Unranked) -> String {
     }
 }
 
-/// A failure with its hint and the last lines of stderr.
-pub fn failure(label: &str, failure: &FailureSummary) -> Part {
-    let mut part = Part::titled(format!("`{label}`: not measured"));
+/// A failure of an engine, or of one of its cases, with the last lines of stderr and the next step.
+pub fn failure(context: &Context, label: &str, case: Option<&str>, failure: &FailureSummary) -> Part {
+    let case = case.map_or_else(String::new, |case| format!(" `{case}`"));
+    let mut part = Part::titled(format!("`{label}`{case}: not measured"));
     let line = failure.line();
     let what = line.trim_end_matches('.');
     part.say(match failure.kind {
@@ -321,10 +328,17 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
     let meaning = failure.kind.about();
     part.sentences.extend((!meaning.is_empty()).then(|| meaning.into()));
     part.sentences.extend(failure.stderr.iter().map(|line| format!("stderr: {line}")));
-    for hint in failure.hint.iter().flat_map(|hint| hint.lines()) {
-        part.hint(hint);
+    if let Some(step) = after_failure(context, label, failure) {
+        part.sentences.extend(step.sentence);
+        part.hints.extend(step.hints);
     }
     part
+}
+
+/// The step after a failure of an engine.
+pub fn after_failure(context: &Context, label: &str, failure: &FailureSummary) -> Option<NextStep> {
+    let configuration = context.configuration(label)?;
+    next_step::after(failure, &context.data.plan.configurations[configuration])
 }
 
 /// How a row was measured: its launches and requests, the spread of its values, and its warm-up.
@@ -347,13 +361,17 @@ fn measurement(context: &Context, row: &Row) -> Part {
                 show(most)
             ));
         }
-        part.say(match summary.n {
-            1 => format!("Its only value is {}.", show(summary.min)),
-            n => {
-                let (least, most) = (show(summary.min), show(summary.max));
-                format!("Its {} values lie between {least} and {most}.", with_commas(n))
-            }
-        });
+        match summary.n {
+            1 => part.say(format!("Its only value is {}.", show(summary.min))),
+            // With one value in each launch, the sentence above has both ends.
+            n if n == summary.launches => {}
+            n => part.say(format!(
+                "Its {} values lie between {} and {}.",
+                with_commas(n),
+                show(summary.min),
+                show(summary.max)
+            )),
+        }
     }
     if let Some(arguments) = context.case(row).and_then(|case| context.data.plan.request_arguments(case)) {
         part.say(format!("This command prints its first request: `orchestrate request {arguments}`."));
