@@ -367,8 +367,10 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Amount("memory"),
         per: Per::Launch,
         shown: Shown::Estimate,
-        about: "peak resident memory of the engine's process tree, from its start to the end of this case. It includes the \
-                peaks of earlier cases of the same launch. The sum of VmHWM; pages that its processes share count once.",
+        about: "the highest resident memory of the engine's processes since their start, up to the end of this case, so with the load \
+                and earlier cases. It counts their own memory, and the pages of mapped files (libraries, weights) that were read. It \
+                does not count memory on a GPU, swapped pages, or files in the page cache that are not mapped. Of several processes, \
+                the peaks are added (VmHWM), and shared pages count once.",
         of: resources::peak_memory,
     },
     Metric {

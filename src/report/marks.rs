@@ -110,7 +110,9 @@ impl Mark {
             Self::CriticalChange => "critical change against the base".into(),
             Self::WarningChange => "a warning: a change for the worse against the base".into(),
             Self::GeometricMean => format!("the mean of an engine's ratios over all workloads; {MEAN_CAUTION}"),
-            Self::Interval => "the interval in which the true ratio lies with 95 % confidence".into(),
+            Self::Interval => "the interval in which the true ratio lies with 95 % confidence. A factor below 1.1 is in per cent: \
+                `[8.8 % slower, 1.2x]` is from 1.09 times slower to 1.2 times as fast"
+                .into(),
         }
     }
 
