@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::estimate::{
-    Budget, EarlierTimes, Expected, history, is_prepared_first, planned_blocks, rounded_time,
-};
+use super::earlier_times::EarlierTimes;
+use super::estimate::{Budget, Expected, history, is_prepared_first, planned_blocks, rounded_time};
 use super::output::{self, WIDTH};
 use crate::cli::exit_code::DONE;
+use crate::plan::budget::TokenCheck;
 use crate::plan::context::Unfit;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Prompt, Role, Verification, Workload, context, models};
@@ -89,7 +89,7 @@ fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> St
     }));
     lines.extend(left_out(&unfit));
     lines.push(String::new());
-    lines.extend(output_checks(plan, expected.checks_ns));
+    lines.extend(output_checks(plan));
     lines.extend(describe_time(plan, &expected));
     text::break_lines(&lines.join("\n"), WIDTH)
 }
@@ -114,12 +114,10 @@ fn left_out(unfit: &[Unfit]) -> Vec<String> {
 }
 
 /// The line about the output checks before the first block.
-fn output_checks(plan: &Plan, ns: f64) -> Option<String> {
-    let time = if ns > 0.0 { format!("; they take {}", about(ns)) } else { String::new() };
+fn output_checks(plan: &Plan) -> Option<String> {
     let before = if plan.has_blocks() { " before the first block" } else { "" };
-    (plan.verification != Verification::Off).then(|| {
-        format!("output checks{before}: each engine scores held-out text and continues a prompt{time}")
-    })
+    (plan.verification != Verification::Off)
+        .then(|| format!("output checks{before}: each engine scores held-out text and continues a prompt"))
 }
 
 fn describe_order(plan: &Plan) -> String {
@@ -160,32 +158,11 @@ fn describe_requests(plan: &Plan, workload: &Workload) -> String {
 }
 
 fn describe_time(plan: &Plan, expected: &Expected) -> Vec<String> {
-    let (mut lines, (min_blocks, max_blocks)) = (Vec::new(), planned_blocks(plan));
-    let all = expected.known + expected.unknown.len();
-    let of_known = match expected.unknown.is_empty() {
-        true => String::new(),
-        false => format!(" for {} of {all} configurations", expected.known),
-    };
-    let before_ns = expected.checks_ns + expected.scoring_ns;
-    if !plan.has_blocks() && expected.scoring_ns > 0.0 {
-        lines.push(format!("{}{of_known}, from earlier runs on this machine", about(before_ns)));
-    }
-    if expected.block_ns > 0.0 {
-        let source = "from earlier runs on this machine";
-        let block = format!("{} a block{of_known}, {source}", about(expected.block_ns));
-        // Without the times of all configurations, nothing is known about the whole run.
-        lines.extend((!expected.unknown.is_empty()).then(|| block.clone()));
-        if expected.unknown.is_empty() {
-            lines.push(format!("{block}; first results after {}", about(before_ns + expected.block_ns)));
-            let total = |blocks: usize| rounded_time(expected.block_ns * blocks as f64);
-            let longest = match max_blocks > min_blocks {
-                true => format!(", {} for {max_blocks}", total(max_blocks)),
-                false => String::new(),
-            };
-            if max_blocks > 1 {
-                lines.push(format!("{} for {}{longest}", total(min_blocks), plural(min_blocks, "block")));
-            }
-        }
+    let mut lines = Vec::new();
+    let parts = expected_parts(plan, expected);
+    if !parts.is_empty() {
+        lines.push("expected times, from earlier runs on this machine:".into());
+        lines.extend(parts.into_iter().map(|part| format!("  {part}")));
     }
     if !expected.unknown.is_empty() {
         lines.push(format!(
@@ -193,6 +170,7 @@ fn describe_time(plan: &Plan, expected: &Expected) -> Vec<String> {
             text::quoted(&expected.unknown)
         ));
     }
+    let (_, max_blocks) = planned_blocks(plan);
     lines.extend(match Budget::of(plan) {
         Some(budget) => Some(budget.describe(expected)),
         None if plan.has_blocks() => Some(format!(
@@ -202,6 +180,51 @@ fn describe_time(plan: &Plan, expected: &Expected) -> Vec<String> {
         None => None,
     });
     lines
+}
+
+/// The expected time of each part of the run, in order, and their sum.
+fn expected_parts(plan: &Plan, expected: &Expected) -> Vec<String> {
+    let (min_blocks, max_blocks) = planned_blocks(plan);
+    let all = expected.known + expected.unknown.len();
+    let of_known = match expected.unknown.is_empty() {
+        true => String::new(),
+        false => format!(" for {} of {all} configurations", expected.known),
+    };
+    let part = |name: &str, ns: f64| (ns > 0.0).then(|| format!("{name}: {}", about(ns)));
+    let mut parts: Vec<String> = part("output checks", expected.checks_ns).into_iter().collect();
+    parts.extend(part("scores of the text", expected.scoring_ns).map(|part| part + &of_known));
+    if expected.block_ns <= 0.0 {
+        return parts;
+    }
+    let total = |blocks: usize| rounded_time(expected.block_ns * blocks as f64);
+    let mut blocks = format!("blocks: {} each{of_known}", about(expected.block_ns));
+    // Without the times of all configurations, nothing is known about the whole run.
+    let is_known = expected.unknown.is_empty();
+    if is_known && max_blocks > 1 {
+        blocks += &format!(", {} for {}", total(min_blocks), plural(min_blocks, "block"));
+    }
+    if is_known && max_blocks > min_blocks {
+        blocks += &format!(", {} for {max_blocks}", total(max_blocks));
+    }
+    parts.push(blocks);
+    let check = "check of the measured tokens after the last block";
+    parts.extend(match expected.token_check {
+        TokenCheck::Off => None,
+        TokenCheck::Unknown => Some(format!("{check}: unknown, because no earlier run has this check")),
+        TokenCheck::Takes(time) => part(check, time.as_nanos() as f64),
+    });
+    if is_known {
+        let before_ns = expected.checks_ns + expected.scoring_ns;
+        let check_ns = expected.token_check.expected().as_nanos() as f64;
+        let all_ns = before_ns + expected.block_ns * min_blocks as f64 + check_ns;
+        parts.push(format!(
+            "together, with {}: {}; first results after {}",
+            plural(min_blocks, "block"),
+            about(all_ns),
+            about(before_ns + expected.block_ns)
+        ));
+    }
+    parts
 }
 
 /// `about 12 s`, or `less than 1 s`.
@@ -227,14 +250,14 @@ mod tests {
         let history = [measured(&engines, &[ORIGINAL, BEACON])];
         let plan = planned(&engines).header.plan;
         let shown = describe(&plan, &history, &[]);
-        assert!(shown.contains("a block, from earlier runs on this machine"), "{shown}");
+        assert!(shown.contains("from earlier runs on this machine:") && shown.contains(" each, "), "{shown}");
         assert!(!shown.contains("no estimate for"), "{shown}");
         assert!(shown.contains("decode: 3 requests in each block after warm-up"), "{shown}");
 
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let shown = unbroken(&describe(&plan, &history, &[]));
         assert!(shown.contains("no estimate for `reed`: no earlier run in the folder of records"), "{shown}");
-        assert!(shown.contains("a block for 1 of 2 configurations, from earlier runs"), "{shown}");
+        assert!(shown.contains(" each for 1 of 2 configurations"), "{shown}");
         assert!(!shown.contains("first results") && !shown.contains("for 5 blocks"), "{shown}");
         let shown = unbroken(&describe(&plan, &[], &[]));
         assert!(shown.contains("no estimate for `patient-original`, `reed`: "), "{shown}");
@@ -246,9 +269,11 @@ mod tests {
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         let history = [measured(&engines, &[ORIGINAL, BEACON])];
         let shown = unbroken(&describe(&planned(&engines).header.plan, &history, &[]));
-        assert!(shown.contains("continues a prompt; they take about "), "{shown}");
+        let times = "output checks: about 2 s blocks: about 38 s each, 3 min 10 s for 5 blocks together, with 5 blocks: \
+                     about 3 min 10 s; first results after about 40 s";
+        assert!(shown.contains("continues a prompt") && shown.contains(times), "{shown}");
         let shown = unbroken(&describe(&planned(&engines).header.plan, &[], &[]));
-        assert!(shown.contains("continues a prompt") && !shown.contains("they take"), "{shown}");
+        assert!(shown.contains("continues a prompt") && !shown.contains("expected times"), "{shown}");
         engines.verification = Verification::Off;
         assert!(!describe(&planned(&engines).header.plan, &history, &[]).contains("output checks"));
     }

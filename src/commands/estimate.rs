@@ -1,19 +1,17 @@
 //! An estimate of a run's time, from the times of the records in its results folder: for the dry run, and for the warning before a run
 //! whose budget is too short. Measures nothing.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::analysis::values::Values;
+use super::earlier_times::{BlockExtent, EarlierTimes, duration};
 use crate::machine::Machine;
 use crate::plan::budget::{self, FIRST_CHECK_DIVISOR, RunTimes, TokenCheck};
-use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload};
+use crate::plan::{Configuration, Order, Plan, Role, Verification};
 use crate::record::{self, RunRecord};
-use crate::run::{self, VerifierTimes};
-use crate::text::{self, plural};
-use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
+use crate::run;
+use crate::text;
+use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS};
 
 /// The maximum number of earlier records that are read, the newest first.
 const MAX_RECORDS: usize = 30;
@@ -65,7 +63,7 @@ pub struct Expected<'a> {
     pub block_ns: f64,
     /// The time of a block with one round of each workload, after the shortest warm-up.
     min_block_ns: f64,
-    token_check: TokenCheck,
+    pub token_check: TokenCheck,
     /// The number of configurations of known time, without twins.
     pub known: usize,
     /// The labels of the configurations of unknown time, without twins.
@@ -119,14 +117,6 @@ impl<'a> Expected<'a> {
 /// Whether an engine that cannot start now is built or set up by the run.
 pub fn is_prepared_first(configuration: &Configuration, prepared_first: &[String]) -> bool {
     !configuration.unsupported && prepared_first.contains(&configuration.engine)
-}
-
-/// The size of the block that an estimate is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BlockExtent {
-    Usual,
-    /// One round of each workload, after the shortest warm-up.
-    Shortest,
 }
 
 /// The fewest and the most blocks of a run that the budget does not end.
@@ -199,46 +189,44 @@ impl Budget {
     pub fn describe(&self, expected: &Expected) -> String {
         let kind = if self.is_default { "default time budget" } else { "time budget" };
         let (budget, wanted) = (format!("the {kind} is {}", rounded_time(self.ns)), self.blocks);
-        let hint = || format!("hint: --budget {}", self.sufficient(expected));
         match self.fit(expected) {
             Fit::Unknown if wanted == 1 => format!("{budget}; rounds that do not fit are left out"),
             Fit::Unknown => format!("{budget}; the first block shows how many blocks fit"),
-            Fit::Complete(blocks) => format!("{budget}: about {} fit", plural(blocks, "block")),
+            Fit::Complete(1) => format!("{budget}: about 1 block fits"),
+            Fit::Complete(blocks) => format!("{budget}: about {blocks} blocks fit"),
             Fit::FewerRounds if wanted == 1 => format!("{budget}: the block fits, with fewer rounds"),
             Fit::FewerRounds => format!("{budget}: {wanted} blocks fit, with fewer rounds"),
-            Fit::ShortChecks => format!("{budget}: the output checks need more time\n{}", hint()),
-            Fit::TooShort(blocks) => {
-                let verdicts = match blocks < MIN_VERDICT_BLOCKS {
-                    true => format!("; a verdict needs {MIN_VERDICT_BLOCKS} blocks"),
-                    false => String::new(),
-                };
-                format!("{budget}: {}{verdicts}\n{}", self.too_short(blocks), hint())
+            fit @ (Fit::TooShort(_) | Fit::ShortChecks) => {
+                let (too_short, sufficient) = (self.too_short(fit), self.sufficient(expected));
+                format!("{too_short}; {}\nhint: --budget {sufficient}", budget::PROPOSAL)
             }
         }
     }
 
     fn warning(&self, expected: &Expected) -> Option<String> {
-        let fitting = match self.fit(expected) {
-            Fit::TooShort(blocks) => format!(": {}", self.too_short(blocks)),
-            Fit::ShortChecks => " for the output checks".into(),
-            Fit::Unknown | Fit::Complete(_) | Fit::FewerRounds => return None,
-        };
-        let budget = match self.is_default {
-            true => format!("the default time budget of {}", rounded_time(self.ns)),
-            false => format!("--budget {}", budget::as_given(duration(self.ns))),
-        };
-        let (sufficient, source) =
-            (self.sufficient(expected), "by the times of earlier runs on this machine");
-        Some(format!("{budget} is too short{fitting}, {source}; hint: `--budget {sufficient}`"))
+        let fit = self.fit(expected);
+        matches!(fit, Fit::TooShort(_) | Fit::ShortChecks).then(|| {
+            let (too_short, sufficient) = (self.too_short(fit), self.sufficient(expected));
+            format!(
+                "{too_short}, by the times of earlier runs on this machine; hint: `--budget {sufficient}`"
+            )
+        })
     }
 
-    fn too_short(&self, blocks: usize) -> String {
-        let wanted = self.blocks;
+    fn too_short(&self, fit: Fit) -> String {
+        let subject = match fit {
+            Fit::TooShort(blocks) => budget::blocks_that_do_not_fit(self.blocks, &self.fitting(blocks)),
+            _ => "the output checks".into(),
+        };
+        budget::too_short_for(&subject, duration(self.ns), self.is_default)
+    }
+
+    fn fitting(&self, blocks: usize) -> String {
         match blocks {
-            0 if self.is_default => "the first block takes longer, and is measured completely".into(),
-            0 => "no block fits, not even one round".into(),
-            1 => format!("about 1 of {wanted} blocks fits, with one round"),
-            _ => format!("about {blocks} of {wanted} blocks fit, with one round each"),
+            0 if self.is_default => "the first one takes longer, and is measured completely".into(),
+            0 => "none fits, not even with one round".into(),
+            1 => "about 1 fits, with one round".into(),
+            _ => format!("about {blocks} fit, with one round each"),
         }
     }
 
@@ -253,137 +241,6 @@ impl Budget {
     }
 }
 
-/// The times of earlier runs. Times of later records replace those of earlier ones.
-#[derive(Debug, Default)]
-pub struct EarlierTimes {
-    /// Nanoseconds of a launch, by `configuration_key`.
-    launches: BTreeMap<String, f64>,
-    /// Nanoseconds of a request, by `configuration_key` and `workload_key`.
-    requests: BTreeMap<(String, String), f64>,
-    /// Nanoseconds of the `score` requests of an output check, by `configuration_key`.
-    scores: BTreeMap<String, f64>,
-    /// By `configuration_key`.
-    verifiers: BTreeMap<String, VerifierTimes>,
-}
-
-impl EarlierTimes {
-    pub fn of(history: &[RunRecord]) -> Self {
-        let mut times = Self::default();
-        for record in history {
-            let (plan, values) = (&record.header.plan, Values::of(record));
-            for (index, configuration) in plan.configurations.iter().enumerate() {
-                let key = configuration_key(configuration);
-                let launch_ns = record.launches_of(index).filter_map(|it| Some(it.loaded_ns? as f64));
-                let launch_ns = median(&launch_ns.collect::<Vec<_>>());
-                times.launches.extend(launch_ns.map(|ns| (key.clone(), ns)));
-                let scored = record.scored.iter().filter(|it| it.configuration == index);
-                let scores_ns: f64 = scored.map(|it| it.elapsed_ns as f64).sum();
-                times.scores.extend((scores_ns > 0.0).then(|| (key.clone(), scores_ns)));
-                let verifier = VerifierTimes::of(record, index).filter(|_| configuration.verifies);
-                times.verifiers.extend(verifier.map(|it| (key.clone(), it)));
-                for case in plan.cases_of(index) {
-                    let requests: Vec<f64> = values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
-                    let key = (key.clone(), workload_key(&plan.cases[case].workload));
-                    times.requests.extend(median(&requests).map(|ns| (key, ns)));
-                }
-            }
-        }
-        times
-    }
-
-    fn of_verifier(&self, plan: &Plan, verifier: usize) -> Option<VerifierTimes> {
-        self.verifiers.get(&configuration_key(&plan.configurations[verifier])).copied()
-    }
-
-    /// The weight and the time of each output check before the first block, as far as the times are known.
-    fn first_checks(&self, plan: &Plan) -> Vec<(u32, Duration)> {
-        let check = |it: &Configuration| {
-            let key = configuration_key(it);
-            let scores_ns = self.scores.get(&key).copied();
-            let verifier = self.verifiers.get(&key);
-            match it.role {
-                _ if it.unavailable.is_some() => None,
-                Some(Role::Twin { .. } | Role::NullEngine) => None,
-                // Stored answers replace those of a verifier that scored no text.
-                Some(Role::Verifier) => {
-                    let launch = verifier?.launch;
-                    Some((run::check_weight(it.verifies), launch + duration(scores_ns?)))
-                }
-                Some(Role::Baseline { .. }) | None => {
-                    let launch_ns = self.launches.get(&key).copied().unwrap_or(0.0);
-                    let ns = launch_ns + scores_ns.unwrap_or(0.0);
-                    Some((run::check_weight(it.verifies), duration(ns)))
-                }
-            }
-        };
-        let is_off = plan.verification == Verification::Off;
-        plan.configurations.iter().filter(|_| !is_off).filter_map(check).collect()
-    }
-
-    /// The time in which a configuration scores its texts, with the launch for it; `None` where a part is not known.
-    fn scoring_ns(&self, plan: &Plan, configuration: &Configuration) -> Option<f64> {
-        let (key, index) = (configuration_key(configuration), index_of(plan, configuration)?);
-        let workloads = plan.workloads_of(index).into_iter().filter(|it| it.kind == Kind::Score);
-        let requests: Option<Vec<f64>> =
-            workloads.map(|it| self.requests.get(&(key.clone(), workload_key(&it))).copied()).collect();
-        let requests = requests?;
-        let launch_ns = if requests.is_empty() { 0.0 } else { *self.launches.get(&key)? };
-        Some(launch_ns + requests.iter().sum::<f64>())
-    }
-
-    /// The time of a configuration's launch, warm-up and rounds in one block; `None` where a part is not known.
-    fn block_ns(&self, plan: &Plan, configuration: &Configuration, extent: BlockExtent) -> Option<f64> {
-        let key = configuration_key(configuration);
-        let mut ns = *self.launches.get(&key)?;
-        let index = index_of(plan, configuration)?;
-        let is_of_blocks = |case: &usize| plan.cases[*case].workload.kind != Kind::Score;
-        for case in plan.cases_of(index).into_iter().filter(is_of_blocks) {
-            let request_ns = *self.requests.get(&(key.clone(), workload_key(&plan.cases[case].workload)))?;
-            ns += request_ns * f64::from(requests_of(plan, case, duration(request_ns), extent));
-        }
-        Some(ns)
-    }
-}
-
-fn index_of(plan: &Plan, configuration: &Configuration) -> Option<usize> {
-    plan.configurations.iter().position(|it| it.label == configuration.label)
-}
-
-/// The number of requests of a case in one block, by the rules of a run.
-fn requests_of(plan: &Plan, case: usize, request_time: Duration, extent: BlockExtent) -> u32 {
-    let workload = &plan.cases[case].workload;
-    let (warm_up, rounds) = match extent {
-        BlockExtent::Usual => (run::usual_requests(workload.warmup, request_time), workload.rounds),
-        BlockExtent::Shortest => (run::fewest_requests(workload.warmup), workload.rounds.min(1)),
-    };
-    match workload.kind {
-        // A text is scored before the blocks.
-        Kind::Score => return 0,
-        Kind::Launch => return rounds,
-        Kind::Warm | Kind::Speculative | Kind::Query if plan.mode == Mode::OneShot => return rounds,
-        Kind::Warm | Kind::Speculative | Kind::Query => {}
-    }
-    let discards = run::is_paused_between_requests(plan, case) && run::is_slowed_by_pause(request_time);
-    warm_up.saturating_add(rounds.saturating_mul(if discards { 2 } else { 1 }))
-}
-
-/// The key of configurations with equal times: all settings, without the label and the role.
-fn configuration_key(it: &Configuration) -> String {
-    let options = serde_json::Value::Object(it.options.clone());
-    let model = &it.model.path;
-    format!("{}:{:?} {model} {} {:?} {} {options}", it.engine, it.preset, it.device, it.dtype, it.threads)
-}
-
-/// The key of workloads whose requests take equal times.
-fn workload_key(workload: &Workload) -> String {
-    format!("{} {:?} {} {:?}", workload.label, workload.prompt, workload.max_new_tokens, workload.shape)
-}
-
-/// A time in nanoseconds that an estimate computed; zero if it is below zero.
-fn duration(ns: f64) -> Duration {
-    Duration::from_nanos(ns as u64)
-}
-
 pub fn rounded_time(ns: f64) -> String {
     text::estimated_time(duration(ns))
 }
@@ -391,46 +248,10 @@ pub fn rounded_time(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::earlier_times::configuration_key;
     use crate::plan::Selection;
-    use crate::record::specimen::{BEACON, ORIGINAL, measured, planned, selection};
-
-    #[test]
-    fn the_estimate_counts_the_requests_that_a_run_makes() {
-        let engines = selection(&["patient-original", "beacon"]);
-        let mut record = measured(&engines, &[ORIGINAL, BEACON]);
-        let case = record.header.plan.cases.iter().position(|it| it.workload.label == "decode").unwrap();
-        record.header.plan.cases[case].workload.rounds = 4;
-        let (fast, slow) = (Duration::from_millis(100), Duration::from_secs(20));
-        let counted = |plan: &Plan, time| {
-            [BlockExtent::Usual, BlockExtent::Shortest].map(|extent| requests_of(plan, case, time, extent))
-        };
-        let mut plan = record.header.plan.clone();
-        assert_eq!(counted(&plan, fast), [3 + 2 * 4, 1 + 2], "one is discarded before each measured request");
-        assert_eq!(counted(&plan, slow), [1 + 4, 1 + 1], "a pause does not slow down a long request");
-        plan.order = Order::Sequential;
-        assert_eq!(counted(&plan, fast), [3 + 4, 1 + 1], "engines that run alone are not paused");
-        plan.cases[case].workload.warmup = Some(0);
-        assert_eq!(counted(&plan, fast), [4, 1]);
-        plan.mode = Mode::OneShot;
-        assert_eq!(counted(&plan, fast), [4, 1]);
-    }
-
-    #[test]
-    fn the_estimate_of_a_block_has_its_launch_and_its_requests() {
-        let engines = selection(&["patient-original", "beacon"]);
-        let record = measured(&engines, &[ORIGINAL, BEACON]);
-        let times = EarlierTimes::of(std::slice::from_ref(&record));
-        let plan = &record.header.plan;
-        let configuration = &plan.configurations[0];
-        let decode = plan.cases.iter().find(|case| case.workload.label == "decode").unwrap();
-        let request_ns = times.requests[&(configuration_key(configuration), workload_key(&decode.workload))];
-        let one_case = Plan { cases: vec![decode.clone()], ..plan.clone() };
-        let requests = requests_of(&one_case, 0, duration(request_ns), BlockExtent::Usual);
-        let expected_ns =
-            times.launches[&configuration_key(configuration)] + request_ns * f64::from(requests);
-        let block_ns = times.block_ns(&one_case, configuration, BlockExtent::Usual).unwrap();
-        assert!((block_ns - expected_ns).abs() < 1.0, "{block_ns}");
-    }
+    use crate::record::specimen::{planned, selection};
+    use crate::run::VerifierTimes;
 
     #[test]
     fn the_check_of_tokens_has_a_time_only_where_tokens_are_checked_and_the_verifier_is_known() {
@@ -445,7 +266,8 @@ mod tests {
         assert_eq!(token_check(&plan, &EarlierTimes::default()), TokenCheck::Unknown);
         let (launch, token) = (Duration::from_secs(5), Duration::ZERO);
         let verifiers = [(configuration_key(&plan.configurations[0]), VerifierTimes { launch, token })];
-        let times = EarlierTimes { verifiers: verifiers.into(), ..EarlierTimes::default() };
+        let mut times = EarlierTimes::default();
+        times.verifiers.extend(verifiers);
         assert_eq!(token_check(&plan, &times), TokenCheck::Takes(launch));
         plan.verification = Verification::Off;
         assert_eq!(token_check(&plan, &times), TokenCheck::Off);
@@ -475,12 +297,14 @@ mod tests {
         assert_eq!(message(20.0), "the time budget is 20 s: 5 blocks fit, with fewer rounds");
         assert_eq!(
             message(10.0),
-            "the time budget is 10 s: about 2 of 5 blocks fit, with one round each; a verdict needs 5 blocks\nhint: --budget 70s"
+            "--budget 10s is too short for the 5 blocks of a verdict (about 2 fit, with one round each); the proposed budget has a \
+             reserve, and each check gets at most half of the time that is left\nhint: --budget 70s"
         );
-        assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5 blocks"));
+        assert!(message(2.0).contains("(none fits, not even with one round)"));
         let by_default = Budget { is_default: true, ..budget(4.0) }.describe(&expected(0));
         assert!(
-            by_default.starts_with("the default time budget is 4 s: the first block takes longer"),
+            by_default.starts_with("the default time budget of 4 s is too short")
+                && by_default.contains("(the first one takes longer"),
             "{by_default}"
         );
     }
@@ -492,7 +316,10 @@ mod tests {
             budget(seconds).describe(&Expected { unknown, ..expected(0) })
         };
         assert_eq!(of_one(600.0), "the time budget is 10 min; the first block shows how many blocks fit");
-        assert!(of_one(10.0).contains("about 2 of 5 blocks fit"), "the known times alone are too long");
+        assert!(
+            of_one(10.0).contains("(about 2 fit, with one round each)"),
+            "the known times alone are too long"
+        );
         let one_block = Budget { blocks: 1, max_blocks: 1, ..budget(1.0) };
         let nothing_known = one_block.describe(&Expected::default());
         assert_eq!(nothing_known, "the time budget is 1 s; rounds that do not fit are left out");
@@ -504,10 +331,9 @@ mod tests {
             budget(60.0).describe(&expected(20)),
             "the time budget is 1 min: 5 blocks fit, with fewer rounds"
         );
-        assert_eq!(
-            budget(40.0).describe(&expected(20)),
-            "the time budget is 40 s: the output checks need more time\nhint: --budget 90s"
-        );
+        let described = budget(40.0).describe(&expected(20));
+        assert!(described.starts_with("--budget 40s is too short for the output checks; "), "{described}");
+        assert!(described.ends_with("\nhint: --budget 90s"), "{described}");
         let warning = "--budget 40s is too short for the output checks, by the times of earlier runs on this machine; hint: \
                        `--budget 90s`";
         assert_eq!(budget(40.0).warning(&expected(20)).as_deref(), Some(warning));
@@ -520,17 +346,12 @@ mod tests {
 
     #[test]
     fn a_budget_that_is_too_short_gets_a_warning() {
-        let of_blocks = "about 2 of 5 blocks fit, with one round each, by the times of earlier runs on this machine; hint: \
-                         `--budget 70s`";
-        assert_eq!(
-            budget(10.0).warning(&expected(0)),
-            Some(format!("--budget 10s is too short: {of_blocks}"))
-        );
+        let of_blocks = "is too short for the 5 blocks of a verdict (about 2 fit, with one round each), by the times of earlier runs \
+                         on this machine; hint: `--budget 70s`";
+        assert_eq!(budget(10.0).warning(&expected(0)), Some(format!("--budget 10s {of_blocks}")));
         let by_default = Budget { is_default: true, ..budget(10.0) };
-        assert_eq!(
-            by_default.warning(&expected(0)),
-            Some(format!("the default time budget of 10 s is too short: {of_blocks}"))
-        );
+        let expected_warning = format!("the default time budget of 10 s {of_blocks}");
+        assert_eq!(by_default.warning(&expected(0)), Some(expected_warning));
         assert_eq!(budget(60.0).warning(&expected(0)), None);
         assert_eq!(budget(1.0).warning(&Expected::default()), None, "unknown times make no budget too short");
     }

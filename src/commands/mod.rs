@@ -22,6 +22,7 @@ mod version;
 mod core_lock;
 mod download;
 mod dry_run;
+mod earlier_times;
 mod estimate;
 mod experiment;
 mod interrupts;

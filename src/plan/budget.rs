@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use super::Plan;
+use stats::MIN_VERDICT_BLOCKS;
+
+use super::{Extent, Plan};
+use crate::text::{estimated_time, plural};
 
 /// The output checks before the first block have at most the budget divided by this, if the user set the budget. With a quarter, a
 /// proposed budget was up to four times the time of the run.
@@ -48,14 +51,18 @@ impl TokenCheck {
         if is_checked { time.map_or(Self::Unknown, Self::Takes) } else { Self::Off }
     }
 
-    /// The time that the check needs, with a reserve.
-    pub fn needed(self) -> Duration {
-        let time = match self {
+    /// The time that the check probably takes.
+    pub fn expected(self) -> Duration {
+        match self {
             Self::Off => Duration::ZERO,
             Self::Unknown => UNKNOWN_TOKEN_CHECK,
             Self::Takes(time) => time,
-        };
-        time.mul_f64(RESERVE)
+        }
+    }
+
+    /// The time that the check needs, with a reserve.
+    pub fn needed(self) -> Duration {
+        self.expected().mul_f64(RESERVE)
     }
 
     /// The part that a run reserves for the check, of the time that is left after the first output checks.
@@ -112,8 +119,34 @@ pub fn budget_text(budget: Duration) -> String {
     }
 }
 
+/// Every text about a budget that is too short: `--budget 10s is too short for the output checks`.
+pub fn too_short_for(subject: &str, budget: Duration, is_default: bool) -> String {
+    match is_default {
+        true => format!("the default time budget of {} is too short for {subject}", estimated_time(budget)),
+        false => format!("--budget {} is too short for {subject}", as_given(budget)),
+    }
+}
+
+impl Extent {
+    /// `too_short_for` about the budget of a run, which has one.
+    pub fn too_short_for(&self, subject: &str) -> String {
+        too_short_for(subject, self.budget().unwrap_or_default(), self.has_default_budget)
+    }
+}
+
+/// The subject of `too_short_for`, if fewer blocks fit than the run wants. `fitting`: those that fit.
+pub fn blocks_that_do_not_fit(wanted: usize, fitting: &str) -> String {
+    let of_verdict = if wanted == MIN_VERDICT_BLOCKS { " of a verdict" } else { "" };
+    let article = if of_verdict.is_empty() { "" } else { "the " };
+    format!("{article}{}{of_verdict} ({fitting})", plural(wanted, "block"))
+}
+
+/// The reason why a proposed budget is longer than the sum of the expected times.
+pub const PROPOSAL: &str =
+    "the proposed budget has a reserve, and each check gets at most half of the time that is left";
+
 /// A budget as a user gives it: `1m30s`.
-pub fn as_given(budget: Duration) -> String {
+fn as_given(budget: Duration) -> String {
     humantime::format_duration(budget).to_string().replace(' ', "")
 }
 

@@ -308,7 +308,7 @@ pub fn why_no_ratios(report: &Report) -> String {
         format!("no ratios: {why}")
     } else if rows().any(has_no_time) && rows().all(has_no_time) {
         // The case's own failure names a sufficient budget.
-        format!("no ratios: the budget ended before the reference `{reference}` was measured")
+        format!("no ratios: {}", report.budget_is_too_short_for(&format!("the reference `{reference}`")))
     } else if rows().count() > 0 || report.failed.iter().any(|failed| is_reference(&failed.engine)) {
         format!("no ratios: the reference `{reference}` failed{hint}")
     } else {

@@ -1,6 +1,8 @@
 //! The report of one run, from its record. Raw samples become results and failures become rows. A row has the facts that
 //! the engine reported, and beside them the options that were requested.
 
+use std::time::Duration;
+
 use super::document::TableId;
 use super::engines::{mismatches, word};
 use super::notes;
@@ -15,7 +17,7 @@ use crate::analysis::agreement::{self, NoChecks};
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::machine::Machine;
-use crate::plan::{Mode, Order};
+use crate::plan::{Mode, Order, budget};
 use crate::record::{Overhead, RunRecord};
 use crate::text::{line, plural};
 
@@ -48,6 +50,7 @@ pub struct Report {
     pub workloads: Vec<MeasuredWorkload>,
     /// The time budget of the whole run, where it has one.
     pub budget_ns: Option<u64>,
+    pub has_default_budget: bool,
     /// The budget that the report proposes, where something had too little time.
     pub sufficient_budget: Option<String>,
     pub seed: u64,
@@ -118,6 +121,12 @@ impl Report {
         Self { notices, is_running: true, ..Self::of(record) }
     }
 
+    /// The text about the budget of the run, which was too short for this subject.
+    pub fn budget_is_too_short_for(&self, subject: &str) -> String {
+        let budget = Duration::from_nanos(self.budget_ns.unwrap_or_default());
+        budget::too_short_for(subject, budget, self.has_default_budget)
+    }
+
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
         let data = RunData::of(record);
@@ -163,6 +172,7 @@ impl Report {
             planned_blocks: plan.extent.blocks,
             workloads,
             budget_ns: plan.extent.budget_ns,
+            has_default_budget: plan.extent.has_default_budget,
             sufficient_budget,
             seed: plan.seed,
             nonce: plan.nonce,

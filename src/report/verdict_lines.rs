@@ -2,7 +2,6 @@
 //! stands in their place. `legend` explains the marks.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::document::{Item, List};
 use super::labels::Labels;
@@ -13,7 +12,7 @@ use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
 use crate::plan::{Order, budget};
-use crate::text::{plural, time};
+use crate::text::plural;
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 
 /// The most verdicts that are printed as sentences.
@@ -72,10 +71,9 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         Some(budget_ns) if out_of_time => {
             let known = report.sufficient_budget.clone();
             let larger = known.unwrap_or_else(|| budget::for_blocks(budget_ns, blocks, MIN_VERDICT_BLOCKS));
-            let given = time(Duration::from_nanos(budget_ns));
-            format!(
-                "{blocks} of {MIN_VERDICT_BLOCKS} blocks fit in {given}; verdicts need about `--budget {larger}`"
-            )
+            let fitting = if blocks == 1 { "1 fits".to_string() } else { format!("{blocks} fit") };
+            let subject = budget::blocks_that_do_not_fit(MIN_VERDICT_BLOCKS, &fitting);
+            format!("{}; hint: `--budget {larger}`", report.budget_is_too_short_for(&subject))
         }
         _ => {
             let all = report.workloads.iter().map(|it| it.blocks as usize).max().unwrap_or(blocks);

@@ -120,7 +120,7 @@ impl OutputChecks<'_, '_> {
                 continue;
             }
             if schedule.time_budget.is_check_time_over() {
-                let reason = "the budget leaves no time for an output check".into();
+                let reason = self.plan.extent.too_short_for("an output check");
                 self.add_short(index, reason, false)?;
                 continue;
             }
@@ -146,7 +146,8 @@ impl OutputChecks<'_, '_> {
         let began = Instant::now();
         let left = self.budget_ends.map(|ends| ends.saturating_duration_since(began));
         let Some(mut launched) = self.launches.launch_for_check(self.journal, index, left).await? else {
-            let reason = "the budget ended while the engine was loaded for an output check".into();
+            let reason =
+                self.plan.extent.too_short_for("an output check, which ended while the engine was loaded");
             return Ok(self.add_short(index, reason, false)?);
         };
         if launched.hello().is_none() {

@@ -77,7 +77,8 @@ impl OutputChecks<'_, '_> {
         let is_of_checked =
             |it: &UnverifiedSample| unverified_samples.iter().any(|of| of.configuration == it.configuration);
         let further: Vec<UnverifiedSample> = further.into_iter().filter(is_of_checked).collect();
-        let no_time = format!("the budget left no time to check the tokens of {}", plural(samples, "sample"));
+        let subject = format!("a check of the tokens of {}", plural(samples, "sample"));
+        let no_time = self.plan.extent.too_short_for(&subject);
         if check_time.budget_is_over() {
             return self.add_short_of_model(model, no_time, false);
         }

@@ -13,7 +13,7 @@ use super::participants::{BlockTime, RowGroup, participants, row_groups};
 use super::time_budget::TimeBudget;
 use super::warm_up::MIN_STEADY_REQUESTS;
 use crate::analysis::compare;
-use crate::plan::budget::{RunTimes, as_given};
+use crate::plan::budget::RunTimes;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Role};
 use crate::record::{Closed, Entry, FEWER_BLOCKS, Failure, FailureKind, RunRecord};
@@ -287,7 +287,9 @@ impl<'a> Schedule<'a> {
 
     /// Records a failure for each case that the budget left no time for.
     pub fn record_unmeasured_cases(&mut self, journal: &mut Journal) -> Result<()> {
-        let Some(budget) = self.plan.extent.budget() else { return Ok(()) };
+        if self.plan.extent.budget().is_none() {
+            return Ok(());
+        }
         let measured: BTreeSet<usize> = journal.record().measured().map(|it| it.case).collect();
         for case in 0..self.plan.cases.len() {
             if self.failed.contains(&case) || measured.contains(&case) || self.has_no_row_to_compare(case) {
@@ -298,10 +300,7 @@ impl<'a> Schedule<'a> {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
                 kind: FailureKind::NoTime,
-                message: format!(
-                    "no time: --budget {} ended before this case was measured",
-                    as_given(budget)
-                ),
+                message: format!("no time: {}", self.plan.extent.too_short_for("this case")),
                 ..Failure::default()
             };
             self.record_failure(journal, failure)?;

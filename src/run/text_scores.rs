@@ -14,7 +14,6 @@ use super::launches::{Launches, end};
 use super::request::Requests;
 use super::schedule::Schedule;
 use crate::plan::axes::PageCache;
-use crate::plan::budget::as_given;
 use crate::plan::prompts::{self, windows::Windows};
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Role};
@@ -22,6 +21,7 @@ use crate::record::{
     Closed, Entry, Failure, FailureKind, RequestKind, Sample, Stage, TextScores, WindowScores,
 };
 use crate::run::process::{Cause, EngineFailure, LaunchError};
+use crate::text::plural;
 use stats::StoppedBy;
 
 /// The first window may wait for the disk or for a compiler, so the times of this many windows predict the rest.
@@ -215,9 +215,8 @@ impl TextScoring<'_, '_> {
         of: usize,
     ) -> Result<()> {
         let configuration = self.plan.cases[case].configuration;
-        let budget = self.plan.extent.budget().unwrap_or_default();
-        let message =
-            format!("no time: with --budget {}, {windows} of {of} windows could be scored", as_given(budget));
+        let subject = format!("{} ({windows} were scored)", plural(of, "window"));
+        let message = format!("no time: {}", self.plan.extent.too_short_for(&subject));
         schedule.needed.add_short(false);
         if self.is_verifier(configuration) {
             return self.warn_of_missing_reference(schedule, configuration, &message);

@@ -276,7 +276,7 @@ fn an_engine_that_the_end_of_the_budget_interrupts_has_not_failed() {
         outcome.exits_with(4);
         let failure = record.failure_of(fault);
         let [kind, message] = ["kind", "message"].map(|field| failure[field].as_str().unwrap());
-        let expected = "no time: --budget 2s ended before this case was measured";
+        let expected = "no time: --budget 2s is too short for this case";
         assert_eq!((kind, message), ("no_time", expected));
         assert_eq!(record.only("end")["needs_budget"], "8s");
     }
@@ -308,7 +308,7 @@ fn a_budget_that_earlier_runs_show_to_be_too_short_is_named_before_the_run() {
     let stderr = |options: &[&str]| finish(&mut decode_command(&scratch, &engine, options)).stderr;
     assert!(!stderr(&["--blocks", "1"]).contains("is too short"));
     let warned = stderr(&["--budget", "1s"]);
-    let warning = warned.find("warning: --budget 1s is too short: ").expect(&warned);
+    let warning = warned.find("warning: --budget 1s is too short for ").expect(&warned);
     assert!(warned.find("\nblock 1 of ").is_some_and(|block| warning < block), "{warned}");
     assert!(!stderr(&["--budget", "10m", "--target", "99%"]).contains("is too short"));
 }

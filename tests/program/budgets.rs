@@ -41,9 +41,17 @@ fn a_budget_without_time_for_the_output_checks_is_named_before_the_run_with_a_su
     let options = ["--blocks", "1", "--budget", "9s"];
     let dry = measure(&scratch, &[&options[..], &["--dry-run"]].concat()).exits_with(0).stdout;
     assert!(
-        dry.contains("the time budget is 9 s: the output checks need more time\nhint: --budget "),
+        without_line_breaks(&dry)
+            .contains("--budget 9s is too short for the output checks; the proposed budget has a reserve"),
         "{dry}"
     );
+    for part in [
+        "  output checks: about ",
+        "  blocks: ",
+        "  check of the measured tokens after the last block: about ",
+    ] {
+        assert!(dry.contains(part), "no {part:?} in {dry}");
+    }
     let run = measure(&scratch, &options).stderr;
     let warning = "warning: --budget 9s is too short for the output checks, by the times of earlier runs on this machine; hint: \
                    `--budget ";
@@ -52,7 +60,7 @@ fn a_budget_without_time_for_the_output_checks_is_named_before_the_run_with_a_su
     assert!(run.find("\nblock 1 of 1").is_some_and(|block| run.find(warning).unwrap() < block), "{run}");
     let enough = [&options[..3], &[proposed]].concat();
     let dry = measure(&scratch, &[&enough[..], &["--dry-run"]].concat()).exits_with(0).stdout;
-    assert!(dry.contains(": about 1 block fit"), "{dry}");
+    assert!(dry.contains(": about 1 block fits"), "{dry}");
     let run = measure(&scratch, &enough).exits_with(0).stderr;
     assert!(!run.contains("is too short"), "{run}");
 }
@@ -73,7 +81,8 @@ fn a_dry_run_promises_no_blocks_if_the_time_of_an_engine_is_unknown() {
     let [first, second] = others.each_ref().map(|path| path.to_str().unwrap());
     let dry = without_line_breaks(&command(&["-e", first, "-e", second, "--dry-run"]));
     for text in [
-        " a block for 1 of 3 configurations, from earlier runs on this machine",
+        "expected times, from earlier runs on this machine: ",
+        " each for 1 of 3 configurations",
         "no estimate for `first`, `second`: no earlier run in the folder of records",
         "the default time budget is 3 min; the first block shows how many blocks fit",
     ] {

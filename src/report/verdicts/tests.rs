@@ -150,10 +150,13 @@ fn if_the_budget_ended_the_hint_names_a_larger_budget() {
         why_no_verdicts(&verified_report(&record)).unwrap()
     };
     // 5 blocks would take 50 s here, and 300 s in the next case. The hint adds a quarter and rounds up.
-    let expected = "no verdicts: 2 of 5 blocks fit in 20 s; verdicts need about `--budget 70s`";
+    let expected =
+        "no verdicts: --budget 20s is too short for the 5 blocks of a verdict (2 fit); hint: `--budget 70s`";
     assert_eq!(why(20, 2), expected);
     assert!(
-        why(60, 1).ends_with("1 of 5 blocks fit in 1 min; verdicts need about `--budget 7m`"),
+        why(60, 1).ends_with(
+            "--budget 1m is too short for the 5 blocks of a verdict (1 fits); hint: `--budget 7m`"
+        ),
         "{}",
         why(60, 1)
     );
@@ -170,7 +173,8 @@ fn a_budget_that_the_run_found_sufficient_is_named() {
         (closed.by, closed.needs_budget) = (StoppedBy::Time, Some("5m".into()));
     }
     let why = |report: Report| why_no_verdicts(&report);
-    let expected = "no verdicts: 2 of 5 blocks fit in 3 min; verdicts need about `--budget 5m`";
+    let expected =
+        "no verdicts: --budget 3m is too short for the 5 blocks of a verdict (2 fit); hint: `--budget 5m`";
     assert_eq!(why(verified_report(&record)).as_deref(), Some(expected));
     // While the run goes on, no budget has ended.
     record.closed.clear();
