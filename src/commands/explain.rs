@@ -36,7 +36,7 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
     let names = &as_typed(names);
     let results = results_dir(arguments.results.as_deref());
     let latest = if named_record.is_none() { record::latest_in(&results)? } else { None };
-    let Some(path) = named_record.clone().or(latest) else {
+    let Some(path) = named_record.clone().or(latest.map(|it| it.path)) else {
         // A term needs no record.
         let Some(term) = explain_term(names) else { return Err(no_record_or_term(names, &results)) };
         output::show(&term, arguments.format)?;

@@ -10,10 +10,11 @@ use super::output;
 use super::record_list::RecordList;
 use crate::analysis::compare::judge;
 use crate::cli::exit_code::{DONE, of_conclusion};
-use crate::cli::{JudgeArgs, ViewArgs, formats};
-use crate::record::{self, RunRecord, earlier_results_dirs, results_dir};
+use crate::cli::{JudgeArgs, Verbosity, ViewArgs, formats, verbosity};
+use crate::record::{self, Latest, RunRecord, earlier_results_dirs, results_dir};
 use crate::report::{FORMATS, Format, JudgementContent, Report, ReportContent};
 use crate::shell::{Usage, pasteable};
+use crate::text;
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -50,9 +51,21 @@ pub fn report(mut arguments: ReportArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// The folder's latest record. Without a record, the error has the command that makes or finds one.
+/// The folder's latest record with a measurement. A notice names a later one, which measured nothing. Without a record, the error has
+/// the command that makes or finds one.
 fn latest_record(results: &Path) -> Result<PathBuf> {
-    record::latest_in(results)?.ok_or_else(|| no_record(results))
+    let Latest { path, skipped } = record::latest_in(results)?.ok_or_else(|| no_record(results))?;
+    if let Some(newest) = skipped.first().filter(|_| verbosity() != Verbosity::Quiet) {
+        let later = match skipped.len() {
+            1 => "a later record has none".to_string(),
+            count => format!("{count} later records have none"),
+        };
+        let (path, newest) = (output::short_path(&path), pasteable(&[output::short_path(newest)]));
+        let notice = format!("note: `{path}` is the latest record with a measurement; {later}");
+        let hint = format!("hint: orchestrate report {newest}");
+        output::print_notice(&text::break_lines(&format!("{notice}\n{hint}"), output::WIDTH));
+    }
+    Ok(path)
 }
 
 /// The error of a command that needs a record.

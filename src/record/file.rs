@@ -198,12 +198,21 @@ pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// The record that a command without a file reads.
+pub struct Latest {
+    pub path: PathBuf,
+    /// Later records without a measurement, the newest first.
+    pub skipped: Vec<PathBuf>,
+}
+
 /// The folder's latest record with a measurement, or else its latest record. Files that are no record are ignored.
-pub fn latest_in(folder: &Path) -> Result<Option<PathBuf>> {
-    let paths = newest_first(folder)?;
+pub fn latest_in(folder: &Path) -> Result<Option<Latest>> {
+    let mut paths = newest_first(folder)?;
     // An unreadable record counts: the command that reads it reports the error.
-    let counts = |path: &&PathBuf| read(path).map_or(true, |record| record.measured().next().is_some());
-    Ok(paths.iter().find(counts).or(paths.first()).cloned())
+    let counts = |path: &PathBuf| read(path).map_or(true, |record| record.measured().next().is_some());
+    let at = paths.iter().position(counts).unwrap_or_default();
+    let skipped = paths.drain(..at).collect();
+    Ok(paths.into_iter().next().map(|path| Latest { path, skipped }))
 }
 
 /// The folder's latest record, even if it has no measurement.

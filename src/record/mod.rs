@@ -21,8 +21,8 @@ pub use entry::{
 };
 pub use failure::{Failure, FailureKind, Stage};
 pub use file::{
-    Recorder, check_writable, earlier_results_dirs, files_in, latest_in, new_id, newest_in, order_key, read,
-    results_dir,
+    Latest, Recorder, check_writable, earlier_results_dirs, files_in, latest_in, new_id, newest_in,
+    order_key, read, results_dir,
 };
 pub use run_record::{RECORD_VERSION, RunRecord};
 

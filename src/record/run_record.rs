@@ -108,11 +108,14 @@ impl RunRecord {
         self.warnings.iter().any(|it| it.configuration == Some(of) && subject(it) == subject(warning))
     }
 
-    /// Whether nothing was measured because every engine refused a value of the command line, such as an option or a dtype.
+    /// Whether nothing was measured because of the command line: every engine refused one of its values, such as an option or a
+    /// dtype, or cannot run here, or the model cannot be read. An engine that was started and then failed is a result.
     pub fn is_refused(&self) -> bool {
-        let stages = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());
-        let is_refusal = |it: &Failure| {
-            matches!(it.kind, FailureKind::Unsupported | FailureKind::BadRequest) && stages.contains(&it.when)
+        let [start, hello, load] = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());
+        let is_refusal = |it: &Failure| match it.kind {
+            FailureKind::Unavailable | FailureKind::Model => it.when == start,
+            FailureKind::Unsupported | FailureKind::BadRequest => [&start, &hello, &load].contains(&&it.when),
+            _ => false,
         };
         self.samples.is_empty() && !self.failures.is_empty() && self.failures.iter().all(is_refusal)
     }

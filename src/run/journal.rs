@@ -48,7 +48,7 @@ pub enum Event {
     Warned(Warning),
     /// The user ended the run.
     Interrupted,
-    /// The record is complete. `None` if it was not kept, because every engine refused a value of the command line.
+    /// The record is complete. `None` if it was not kept, because the command line lets nothing be measured.
     RunFinished { record: Option<String> },
 }
 
@@ -73,7 +73,7 @@ impl<'a> Journal<'a> {
         self.recorder.path.display().to_string()
     }
 
-    /// Ends the record. It is removed if every engine refused a value of the command line.
+    /// Ends the record. It is removed if nothing was measured because of the command line.
     pub fn finish(&mut self, end: End) -> Result<()> {
         let is_kept = end != End::Finished || !self.record().is_refused();
         let record = is_kept.then(|| self.path());

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::record::Record;
+use crate::support::record::{Record, files};
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Outcome, Scratch, build_command, driver, finish, root, without_line_breaks};
 
@@ -116,12 +116,11 @@ fn a_run_on_the_cpu_builds_no_program_for_another_device() {
 #[test]
 fn a_missing_driver_is_a_row_and_nothing_is_built() {
     let scratch = tree();
-    let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &["-e", "able", "--device", "cuda"]);
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    let failure = record.failure_of("able");
-    assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &NO_DRIVER.into()));
-    assert!(failure["hint"].as_str().unwrap().contains("nvidia-smi"), "{failure}");
-    outcome.assert_stdout(&[NO_DRIVER]);
+    let mut command = orchestrate(&scratch, &driver::absent(&scratch), DECODE);
+    command.args(["-e", "able", "--device", "cuda", "-m"]).arg(root().join("models/embedded"));
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(4);
+    outcome.assert_stdout(&[NO_DRIVER, "nvidia-smi"]).assert_stderr(&["no record: "]);
+    assert!(files(&scratch.results()).is_empty());
     assert!(!scratch.join("target").exists());
 }
 

@@ -122,6 +122,9 @@ fn a_run_that_measured_nothing_does_not_become_the_latest_record() {
     let latest =
         || orchestrate(&scratch, &["report", "--format", "json"]).exits_with(0).json()["record"].clone();
     assert_eq!(latest(), measured);
+    let report = orchestrate(&scratch, &["report"]).exits_with(0);
+    report.assert_stderr(&["is the latest record with a measurement", "hint: ", "report results/"]);
+    assert_eq!(orchestrate(&scratch, &["report", "-q"]).exits_with(0).stderr, "");
     // If no run measured anything, there is nothing else to show.
     let scratch = Scratch::new();
     orchestrate(&scratch, &broken).exits_with(4);
@@ -260,7 +263,9 @@ fn a_run_that_every_engine_refuses_leaves_no_record() {
     // The engine finds the unknown option only in its `load`.
     let words = [&["-e", fake_engine().to_str().unwrap(), "--set", "no_such_option=2"], QUICK].concat();
     let outcome = orchestrate(&scratch, &words).exits_with(4);
-    outcome.assert_stderr(&["no record: every engine refused what the command line selects"]);
+    outcome.assert_stderr(&[
+        "no record: nothing was measured, because no engine can run what the command line selects",
+    ]);
     assert!(!outcome.stderr.contains("recorded in") && !outcome.stdout.contains("saved"), "{outcome:?}");
     assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new());
     // A failure while loading is a result.

@@ -261,8 +261,8 @@ impl State {
                 add(ShownIn::UntilReport, format!("recorded in {record}"))
             }
             Event::RunFinished { record: None } => {
-                let why = "every engine refused what the command line selects";
-                add(ShownIn::Lasting, format!("no record: {why}"));
+                let why = "no engine can run what the command line selects";
+                add(ShownIn::Lasting, format!("no record: nothing was measured, because {why}"));
             }
         }
         // These texts contain names and output of other programs.
