@@ -253,7 +253,12 @@ pub fn footnotes(
         .filter_map(|it| Some((format!("`{}`", it.engine.label), limit_share(overview, it)?)));
     notes.extend(limits::classes(shares));
     if cells.iter().any(|cell| cell == Mark::NotYetChecked.sign()) {
-        notes.push(Mark::NotYetChecked.legend());
+        // A word needs the colon that a sign does not need.
+        let mark = Mark::NotYetChecked;
+        notes.push(format!("{mark}: {}", mark.about()));
+        if overview.configurations.len() > 1 {
+            notes.push("ratios follow when the output check has ended".into());
+        }
     }
     let unverified = report.outputs.iter().filter(|it| it.is_unverified() && !report.is_running);
     let unverified = unverified.map(|it| {
