@@ -42,16 +42,45 @@ pub fn unknown_name_or(kind: &str, name: &str, known: &[&str], hint: impl FnOnce
     Usage(format!("no {kind} named `{}`\nhint: {hint}", text::line(name)))
 }
 
-/// The hint for a mistyped name, if one of the known names is similar: the command line of this process with that name.
+/// The most names of equal likeness in a hint.
+const MAX_NEAR_NAMES: usize = 4;
+
+/// The hint for a mistyped name, if known names are similar: the command line of this process with the nearest one, or a choice of
+/// several that are equally near.
 pub fn did_you_mean(name: &str, known: &[&str]) -> Option<String> {
-    let similar = similar_name(name, known)?;
-    // The name may come from an environment variable.
-    Some(corrected_command(name, similar).unwrap_or_else(|| format!("did you mean `{similar}`?")))
+    match similar_names(name, known).as_slice() {
+        [] => None,
+        // The name may come from an environment variable or from a file.
+        [one] => Some(corrected_command(name, one).unwrap_or_else(|| format!("did you mean `{one}`?"))),
+        several => Some(listed(several)).filter(|_| several.len() <= MAX_NEAR_NAMES),
+    }
 }
 
 /// The command line of this process with `right` in place of the name `wrong`. `None` if it does not have this name.
 pub fn corrected_command(wrong: &str, right: &str) -> Option<String> {
     corrected(std::env::args().skip(1), wrong, right)
+}
+
+/// The hint for a file that does not exist: the command line of this process with a file of a similar name, with the same
+/// extension, in the same folder.
+pub fn did_you_mean_file(path: &Path) -> Option<String> {
+    if path.exists() {
+        return None;
+    }
+    let (name, extension) = (path.file_name()?.to_str()?, path.extension());
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let files = std::fs::read_dir(folder).ok()?.flatten().map(|file| file.file_name());
+    let files = files.filter(|file| Path::new(file).extension() == extension);
+    let files: Vec<String> = files.filter_map(|file| file.into_string().ok()).collect();
+    did_you_mean(name, &files.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The command line of this process with more words before this one. `None` if it does not have the word.
+pub fn this_command_with_before(word: &str, more: &[&str]) -> Option<String> {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let at = words.iter().position(|it| it == word)?;
+    words.splice(at..at, more.iter().map(ToString::to_string));
+    Some(format!("{PROGRAM} {}", pasteable(&words)))
 }
 
 /// `choose one of `a`, `b``.
@@ -63,24 +92,46 @@ pub fn listed(known: &[&str]) -> String {
     }
 }
 
-/// The one known name that the user probably meant. This is the nearest one, if at most a third of the letters of the longer
-/// name differ. Otherwise it is the only one that begins with the name, if the name has two letters or more. Two names that are
-/// equally near give `None`, because a guess could select another model.
+/// The one known name that the user probably meant. Two names that are equally near give `None`, because a guess could select
+/// another model.
 pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    match similar_names(name, known).as_slice() {
+        [one] => Some(one),
+        _ => None,
+    }
+}
+
+/// The known names that the user may have meant. These are the nearest ones, if at most a third of the letters of the longer name
+/// differ. Otherwise they are those that begin with the name, if it has two letters or more. Otherwise the name is compared
+/// without its last part: `itl` for `itl_p99`, `decode` for `decoed=3`.
+pub fn similar_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     let name = name.to_lowercase();
-    let only = |names: Vec<&'a str>| (names.len() == 1).then(|| names.first().copied()).flatten();
+    let near = nearest_names(&name, known);
+    let begins = |known: &&&'a str| name.len() >= 2 && known.to_lowercase().starts_with(&name);
+    let longer = || known.iter().filter(begins).copied().collect::<Vec<_>>();
+    let without_part = || {
+        let cuts = name.rmatch_indices([':', '_', '=', ' ', '@']).map(|(at, _)| &name[..at]);
+        cuts.map(|cut| nearest_names(cut, known)).find(|near| !near.is_empty()).unwrap_or_default()
+    };
+    [near]
+        .into_iter()
+        .chain(std::iter::once_with(longer))
+        .chain(std::iter::once_with(without_part))
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
+}
+
+/// The known names with the fewest letters that differ from the name, if they are at most a third of the letters.
+fn nearest_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     let distance = |known: &str| {
         let known = known.to_lowercase();
         let longer = known.chars().count().max(name.chars().count());
         // Two letters in the wrong order are one error.
-        Some(strsim::osa_distance(&name, &known)).filter(|distance| 3 * distance <= longer)
+        Some(strsim::osa_distance(name, &known)).filter(|distance| 3 * distance <= longer)
     };
     let near: Vec<_> = known.iter().filter_map(|known| Some((distance(known)?, *known))).collect();
-    if let Some(least) = near.iter().map(|(distance, _)| *distance).min() {
-        return only(near.into_iter().filter(|(distance, _)| *distance == least).map(|it| it.1).collect());
-    }
-    let begins = |known: &&&'a str| name.len() >= 2 && known.to_lowercase().starts_with(&name);
-    only(known.iter().filter(begins).copied().collect())
+    let least = near.iter().map(|(distance, _)| *distance).min();
+    near.into_iter().filter(|(distance, _)| Some(*distance) == least).map(|it| it.1).collect()
 }
 
 /// The command line of this program with `right` in place of `wrong`, in each word that has `wrong` as a whole name. `None` if
@@ -96,13 +147,13 @@ fn corrected(arguments: impl Iterator<Item = String>, wrong: &str, right: &str) 
     found.then(|| format!("{PROGRAM} {}", pasteable(&words)))
 }
 
-/// The position of a name in a word of a command line: `x` in `x`, `a,x`, `x:preset`, `--option=x`, `-ox`, `folder/x`.
+/// The position of a name in a word of a command line: `x` in `x`, `a,x`, `x:preset`, `x=value`, `--option=x`, `-ox`, `folder/x`.
 fn name_in(word: &str, name: &str) -> Option<usize> {
     let is_name = |at: usize| {
         let (before, after) = (&word[..at], &word[at + name.len()..]);
         let is_short_option = before.len() == 2 && before.starts_with('-');
         let begins = before.is_empty() || before.ends_with([',', ':', '=', '/']) || is_short_option;
-        begins && (after.is_empty() || after.starts_with([',', ':']))
+        begins && (after.is_empty() || after.starts_with([',', ':', '=']))
     };
     word.match_indices(name).map(|(at, _)| at).find(|&at| !name.is_empty() && is_name(at))
 }
@@ -342,6 +393,16 @@ mod tests {
             ["q8", "q9"].map(|name| similar_name(name, &["f32", "q8_0", "q4_0"])),
             [Some("q8_0"), None]
         );
+        // A value, a percentile or a preset that does not exist may follow the name.
+        let names = ["itl", "decode", "decode_rate", "lmrs"];
+        let similar = |name| similar_name(name, &names);
+        assert_eq!(
+            ["itl_p99", "decoed=3", "decode_rate_p9", "lmrs:q8_0", "decoed depth 512"].map(similar),
+            ["itl", "decode", "decode_rate", "lmrs", "decode"].map(Some)
+        );
+        assert_eq!(similar("x_p99"), None);
+        let choice = did_you_mean("llama-3-7b", &shapes);
+        assert_eq!(choice.as_deref(), Some("choose one of `llama-2-7b`, `llama-3-8b`"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the verbosity. A command's own arguments are in its file.
 
 pub mod exit_code;
+pub mod refusal;
 mod run;
 pub mod run_file;
 mod verbosity;

@@ -70,10 +70,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = whole_number(1, u32::MAX))]
     pub iterations: Option<u32>,
     /// Warm-up requests before the measured ones; default: until their times are steady
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number(0, u32::MAX))]
     pub warmup: Option<u32>,
     /// Seed of prompts and of sampling
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole_number(0, u64::MAX))]
     pub seed: u64,
     /// Nonce of an earlier run, to repeat its prompts; default: a random number for each run
     #[arg(long, value_name = "N", value_parser = whole_number(0, protocol::MAX_INTEGER))]

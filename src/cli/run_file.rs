@@ -12,13 +12,16 @@ use clap::{Arg, ArgMatches, Args, Command, Parser};
 use serde::Deserialize;
 use toml::{Table, Value};
 
+use super::refusal;
 use super::run::{RunFile, verifier_of_environment};
 use super::{BaselineArgs, RunArgs, ViewArgs};
 use crate::analysis::metric::{self, Unit};
 use crate::plan::axes::AxisValues;
 use crate::plan::scenario::{self, SCENARIOS, Scenario};
 use crate::plan::targets::{PERCENTILES, Target};
-use crate::shell::{Usage, listed, similar_name};
+use crate::shell::{
+    Usage, access_hint, did_you_mean_file, listed, this_command_with_before, unknown_name, unknown_name_or,
+};
 
 /// The tables of a file that are no options.
 const SCENARIOS_KEY: &str = "scenarios";
@@ -65,15 +68,23 @@ impl FileRunArgs {
 
 /// Reads a run file. A device or a large program is no run file.
 fn read(path: &Path) -> Result<String> {
-    let problem = |why: String| {
-        Usage(format!("cannot read the run file `{}`: {why}\nhint: `-e` names an engine", path.display()))
+    let problem = |why: &str, hint: String| {
+        Usage(format!("cannot read the run file `{}`: {why}\nhint: {hint}", path.display()))
     };
-    let facts = std::fs::metadata(path).map_err(|error| problem(error.to_string()))?;
-    ensure!(
-        facts.is_file() && facts.len() <= MAX_FILE_BYTES,
-        problem("a run file is a text file of at most 1 MB".into())
-    );
-    Ok(std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?)
+    // The word is probably the name of an engine, if it does not end as a run file does.
+    let name = path.to_str().unwrap_or_default();
+    let engine = if name.ends_with(".toml") { None } else { this_command_with_before(name, &["-e"]) };
+    let usual = || engine.clone().unwrap_or_else(|| "orchestrate run --help".into());
+    let unreadable = |error: std::io::Error| {
+        let access = access_hint(&error, path, "u+r").trim_start_matches("\nhint: ").to_string();
+        let hint = if access.is_empty() { did_you_mean_file(path).unwrap_or_else(usual) } else { access };
+        problem(&error.to_string(), hint)
+    };
+    let facts = std::fs::metadata(path).map_err(unreadable)?;
+    ensure!(!facts.is_dir(), problem("it is a folder", "orchestrate run --help".into()));
+    let is_text = facts.is_file() && facts.len() <= MAX_FILE_BYTES;
+    ensure!(is_text, problem("a run file is a text file of at most 1 MB", usual()));
+    Ok(std::fs::read_to_string(path).map_err(unreadable)?)
 }
 
 /// The arguments of a command line without a file, with the file that the record embeds.
@@ -152,11 +163,8 @@ fn option_of<'a>(command: &'a Command, key: &str, others: &[&str]) -> Result<&'a
     }
     let known: Vec<&str> =
         command.get_arguments().filter_map(Arg::get_long).chain(others.iter().copied()).collect();
-    let hint = similar_name(&name, &known).map_or_else(
-        || "`orchestrate run --help` lists the options, and each is a key without `--`".to_string(),
-        |similar| format!("did you mean `{similar}`?"),
-    );
-    bail!("no option `{key}`\nhint: {hint}")
+    let hint = || "`orchestrate run --help` lists the options, and each is a key without `--`".to_string();
+    bail!(unknown_name_or("option", &name, &known, hint))
 }
 
 /// The values of a key; `None` for a flag that is off.
@@ -224,11 +232,7 @@ fn parse<T: Parser>(options: &Options) -> Result<T> {
         values => values.iter().map(|value| format!("--{name}={value}")).collect(),
     });
     let parsed = T::try_parse_from(std::iter::once("run".to_string()).chain(words));
-    parsed.map_err(|error| {
-        let text = error.render().to_string();
-        let first = text.split("\n\n").next().unwrap_or_default();
-        anyhow::anyhow!("{}", first.trim_start_matches("error: "))
-    })
+    parsed.map_err(|error| anyhow::anyhow!("{}", refusal::message(&error)))
 }
 
 /// The file with these options, and with the tables that are no options. It names the verifier of the environment too.
@@ -286,9 +290,7 @@ fn own_scenario(name: &str, value: &Value) -> Result<Scenario> {
     let own: OwnScenario = value.clone().try_into().with_context(key)?;
     let names: Vec<&str> = SCENARIOS.iter().map(|it| it.name).collect();
     let Some(base) = SCENARIOS.iter().find(|it| it.name == own.like) else {
-        let hint = similar_name(&own.like, &names)
-            .map_or_else(|| listed(&names), |it| format!("did you mean `{it}`?"));
-        bail!("{}: `like`: no scenario named `{}`\nhint: {hint}", key(), own.like);
+        bail!("{}: `like`: {}", key(), unknown_name("scenario", &own.like, &names));
     };
     let set = axis_values(&own.axes).with_context(key)?.leak();
     ensure!(own.iterations != Some(0), "{}: `iterations`: expected a whole number, at least 1", key());
@@ -377,13 +379,7 @@ fn target(value: &Value) -> Result<Target> {
 fn metric_named(name: &str) -> Result<&'static metric::Metric> {
     let known: Vec<&str> = metric::METRICS.iter().map(|it| it.name()).collect();
     let found = metric::METRICS.iter().find(|it| it.name() == name);
-    found.with_context(|| {
-        let hint = similar_name(name, &known).map_or_else(
-            || "`orchestrate metrics` lists them".to_string(),
-            |similar| format!("did you mean `{similar}`?"),
-        );
-        format!("no metric named `{name}`\nhint: {hint}")
-    })
+    Ok(found.ok_or_else(|| unknown_name_or("metric", name, &known, || "orchestrate metrics".into()))?)
 }
 
 impl Bound {

@@ -248,7 +248,7 @@ fn check_json_file(json: Option<&Path>) -> Result<()> {
     let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
     let folder = json.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let problem = format!(
-        "cannot write the report to `{}`: its folder does not exist, or the path is a folder",
+        "cannot write the report to `{}`: its folder does not exist, or the path is a folder\nhint: --json report.json",
         json.display()
     );
     ensure!(folder.is_dir() && !json.is_dir(), Usage(problem));

@@ -219,11 +219,11 @@ impl Cli {
             words[1..flags + 2].rotate_right(1);
         }
         let mut command = with_short_help(with_negative_numbers(Self::command()));
-        let parsed = command.clone().try_get_matches_from(words).and_then(|matches| {
+        let parsed = command.clone().try_get_matches_from(&words).and_then(|matches| {
             let parsed = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
             Ok(Self { matches, ..parsed })
         });
-        parsed.map_err(|error| refused_command_line::print(&error))
+        parsed.map_err(|error| refused_command_line::print(&error, &command, &words))
     }
 
     pub fn dispatch(self) -> Result<u8> {

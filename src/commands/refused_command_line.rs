@@ -1,86 +1,176 @@
-//! The error for a command line that clap refuses, with a hint that can be pasted.
+//! The error for a command line that clap refuses: its message, and a hint that can be pasted.
 
+use std::ffi::OsString;
 use std::path::Path;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use anyhow::anyhow;
+use clap::Command;
+use clap::error::{ContextKind, ErrorKind};
 
 use super::output;
 use crate::cli::exit_code::USAGE;
+use crate::cli::refusal::{excluded, message, option, subcommand, text_of, texts_of};
 use crate::engines::registry::Registry;
-use crate::shell::pasteable;
+use crate::shell::{PROGRAM, corrected_command, did_you_mean, listed, pasteable, similar_name};
 
-/// The end of clap's own errors, in place of which the hint stands.
-const CLAP_HINT: &str = "For more information, try '--help'.\n";
-
-/// Prints the error, or the help or version that the user requested. Returns the exit code.
-pub fn print(error: &clap::Error) -> u8 {
-    let hint = hint(error).filter(|_| error.use_stderr());
-    match (engine_in_place_of_command(error), hint) {
-        // Without clap's text, which may suggest a command with a similar name.
-        (Some((engine, command)), _) => {
-            output::print_notice(&format!(
-                "error: `{engine}` is an engine, not a command\nhint: {command}\n"
-            ));
-        }
-        (None, Some(hint)) => {
-            let text = error.render().to_string();
-            let text = text.strip_suffix(CLAP_HINT).unwrap_or(&text).trim_end();
-            output::print_notice(&format!("{text}\nhint: {hint}\n"));
-        }
+/// Prints the error, or the help or version that the user requested. Returns the exit code. `words`: the command line that clap
+/// refused, with the name of the program.
+pub fn print(error: &clap::Error, command: &Command, words: &[OsString]) -> u8 {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help || !error.use_stderr() {
         // If nothing reads the output, there is nothing to do.
-        (None, None) => drop(error.print()),
+        drop(error.print());
+    } else {
+        let refused = Refused::of(error, command, words);
+        let (message, hint) = match refused.file_or_engine() {
+            // Another command with a similar name would be a wrong guess.
+            Some(found) => found,
+            None => (message(error), refused.hint()),
+        };
+        let hint = if message.contains("\nhint: ") { String::new() } else { format!("\nhint: {hint}") };
+        output::print_error(&anyhow!("{message}{hint}"));
     }
     u8::try_from(error.exit_code()).unwrap_or(USAGE)
 }
 
-/// The command that helps. `None` where clap suggests a similar name, or explains the values itself.
-fn hint(error: &clap::Error) -> Option<String> {
-    match error.kind() {
-        ErrorKind::InvalidSubcommand => {
-            let is_similar = error.get(ContextKind::SuggestedSubcommand).is_some();
-            (!is_similar).then(|| "orchestrate -h".into())
+/// A refused command line, and the command that it names.
+struct Refused<'a> {
+    error: &'a clap::Error,
+    command: &'a Command,
+    /// The names of the command: `["model", "info"]`. Empty for a run.
+    path: Vec<&'a str>,
+}
+
+impl<'a> Refused<'a> {
+    fn of(error: &'a clap::Error, mut command: &'a Command, words: &[OsString]) -> Self {
+        let mut path = Vec::new();
+        for word in words.iter().skip(1) {
+            let Some(found) = word.to_str().and_then(|word| command.find_subcommand(word)) else { break };
+            command = found;
+            path.push(found.get_name());
         }
-        // An option without its value.
-        ErrorKind::InvalidValue if text(error, ContextKind::InvalidValue).is_none_or(str::is_empty) => {
-            let words = values_of(text(error, ContextKind::InvalidArg)?);
-            Some(format!("orchestrate {words}"))
+        Self { error, command, path }
+    }
+
+    /// The command that helps.
+    fn hint(&self) -> String {
+        let option = option(self.error).unwrap_or_default();
+        let value = text_of(self.error, ContextKind::InvalidValue).unwrap_or_default();
+        let found = match self.error.kind() {
+            ErrorKind::InvalidSubcommand => {
+                let known = self.command.get_subcommands().filter(|it| !it.is_hide_set());
+                let known: Vec<&str> = known.map(Command::get_name).collect();
+                let similar = did_you_mean(&subcommand(self.error).unwrap_or_default(), &known);
+                // The short help has all commands.
+                Some(similar.unwrap_or_else(|| self.help("-h")))
+            }
+            ErrorKind::UnknownArgument => self.similar_option(&option),
+            ErrorKind::InvalidValue => match texts_of(self.error, ContextKind::ValidValue) {
+                known if known.is_empty() || value.is_empty() => Some(self.values_of(&option)),
+                known => Some(did_you_mean(value, &known).unwrap_or_else(|| listed(&known))),
+            },
+            ErrorKind::ValueValidation => {
+                example(&message(self.error)).and_then(|it| corrected_command(value, &it))
+            }
+            ErrorKind::MissingRequiredArgument => {
+                text_of(self.error, ContextKind::InvalidArg).map(|argument| self.values_of(argument))
+            }
+            ErrorKind::ArgumentConflict => Some(self.without_conflict(&option)),
+            _ => None,
+        };
+        found.unwrap_or_else(|| self.help("--help"))
+    }
+
+    fn help(&self, option: &str) -> String {
+        let name: String = self.path.iter().map(|name| format!(" {name}")).collect();
+        format!("{PROGRAM}{name} {option}")
+    }
+
+    /// The command line with the option that the user probably meant.
+    fn similar_option(&self, wrong: &str) -> Option<String> {
+        let known: Vec<&str> = self
+            .command
+            .get_arguments()
+            .filter(|it| !it.is_hide_set())
+            .filter_map(clap::Arg::get_long)
+            .collect();
+        let right = similar_name(wrong.strip_prefix("--")?, &known)?;
+        corrected_command(wrong, &format!("--{right}"))
+    }
+
+    /// The command that lists the values of an option or an argument.
+    fn values_of(&self, argument: &str) -> String {
+        let is = |names: &[&str]| names.iter().any(|name| argument.starts_with(name));
+        match () {
+            () if is(&["--scenario", "<SCENARIO"]) => format!("{PROGRAM} scenarios"),
+            () if is(&["--engine", "--reference", "--verifier", "<NAME|PATH>", "<ENGINE"]) => {
+                format!("{PROGRAM} engines")
+            }
+            // `--model-` begins other options.
+            () if is(&["<SHAPE", "<MODEL"]) || argument == "--model" => format!("{PROGRAM} model list"),
+            () if is(&["<BASE>", "<RECORD", "--like"]) => format!("{PROGRAM} report --list"),
+            () => self.help("--help"),
         }
-        _ => None,
+    }
+
+    /// The options of which one must be left out. Options of a command may stand before its name by mistake: then the command
+    /// line with the name in its place.
+    fn without_conflict(&self, option: &str) -> String {
+        let others = excluded(self.error);
+        let list: Vec<String> = others.iter().map(|it| format!("`{it}`")).collect();
+        match subcommand(self.error) {
+            Some(name) => self
+                .command_first(&name, &others)
+                .unwrap_or_else(|| format!("leave out {}", list.join(" and "))),
+            None if others.iter().all(|other| other == option) => format!("leave out one `{option}`"),
+            None => format!("leave out `{option}` or {}", list.join(" and ")),
+        }
+    }
+
+    /// The command line with the command's name first, if this command has these options.
+    fn command_first(&self, name: &str, options: &[String]) -> Option<String> {
+        let command = self.command.find_subcommand(name)?;
+        let has = |option: &String| {
+            command.get_arguments().any(|it| it.get_long().is_some_and(|long| *option == format!("--{long}")))
+        };
+        let mut words: Vec<String> = std::env::args().skip(1).collect();
+        let at = words.iter().position(|word| word == name).filter(|_| options.iter().all(has))?;
+        words[..=at].rotate_right(1);
+        Some(format!("{PROGRAM} {}", pasteable(&words)))
+    }
+
+    /// The message and the hint if the word in place of a command is the path of a file or a known engine.
+    fn file_or_engine(&self) -> Option<(String, String)> {
+        // After an option of a run, such as `--all`, clap does not look for a command of this name.
+        let kinds = [ErrorKind::InvalidSubcommand, ErrorKind::ArgumentConflict];
+        let is_refused = self.path.is_empty() && kinds.contains(&self.error.kind());
+        let name = subcommand(self.error).filter(|_| is_refused)?;
+        let engine = name.split(':').next().unwrap_or_default();
+        let is_known = || Registry::open().is_ok_and(|it| it.with_manifest(engine).is_ok());
+        let path = Path::new(&name);
+        let extension = path.extension().and_then(|it| it.to_str()).filter(|_| path.is_file());
+        let (kind, before): (_, &[&str]) = match extension {
+            Some("toml") => ("a run file", &["run"]),
+            Some("jsonl") => ("a file of a record", &["report"]),
+            _ if is_known() || name.contains('/') && path.is_file() => ("an engine", &["-e"]),
+            _ => return None,
+        };
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let at = words.iter().position(|word| *word == name)?;
+        let (options, rest) = words.split_at(at);
+        // A named engine takes the place of `--all`. A command stands before its options.
+        let options = options.iter().filter(|word| *word != "--all").cloned();
+        let before = before.iter().map(ToString::to_string);
+        let words: Vec<String> = match kind {
+            "an engine" => options.chain(before).chain(rest.iter().cloned()).collect(),
+            _ => before.chain(options).chain(rest.iter().cloned()).collect(),
+        };
+        Some((format!("`{name}` is {kind}, not a command"), format!("{PROGRAM} {}", pasteable(&words))))
     }
 }
 
-fn text(error: &clap::Error, kind: ContextKind) -> Option<&str> {
-    match error.get(kind)? {
-        ContextValue::String(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// The word in place of a command if it is no command, but names a known engine or is the path of a file. With it, the
-/// command line with `-e`.
-fn engine_in_place_of_command(error: &clap::Error) -> Option<(&str, String)> {
-    // After an option of a run, such as `--all`, clap does not look for a command of this name.
-    let is_refused = matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict);
-    let name = is_refused.then(|| text(error, ContextKind::InvalidSubcommand)).flatten()?;
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let engine = name.split(':').next().unwrap_or_default();
-    let is_known = Registry::open().ok()?.with_manifest(engine).is_ok();
-    let is_path = name.contains('/') && Path::new(name).is_file();
-    let at = words.iter().position(|word| word == name).filter(|_| is_known || is_path)?;
-    let (before, after) = words.split_at(at);
-    // A named engine takes the place of `--all`.
-    let before = before.iter().filter(|word| *word != "--all").cloned();
-    let words: Vec<String> = before.chain(["-e".into()]).chain(after.iter().cloned()).collect();
-    Some((name, format!("orchestrate {}", pasteable(&words))))
-}
-
-/// The command that lists the values of an option.
-fn values_of(option: &str) -> &'static str {
-    let is = |name: &str| option.starts_with(name);
-    match () {
-        () if is("--scenario") => "scenarios",
-        () if is("--engine") || is("--reference") || is("--verifier") => "engines",
-        () if is("--model ") => "model list",
-        () => "--help",
-    }
+/// The value in a message such as `expected a time, as in `90s``.
+fn example(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("as in `")?;
+    rest.split('`').next().map(String::from)
 }

@@ -37,7 +37,7 @@ pub struct RequestArgs {
     #[arg(long, default_value = CPU, value_parser = Device::from_str)]
     pub device: Device,
     /// Seed of the prompts
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole_number(0, u64::MAX))]
     pub seed: u64,
     /// Nonce of a run, to repeat its prompts (see `orchestrate explain ENGINE CASE`); default: none
     #[arg(long, value_name = "N", value_parser = whole_number(0, protocol::MAX_INTEGER))]

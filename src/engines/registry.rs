@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail};
 use paths::{OwnPython, Python};
 use rustix::fs::{Access, access};
 use serde_json::{Map, Value};
@@ -17,7 +17,8 @@ use crate::engines::manifest::{
 };
 use crate::machine::{Device, driver};
 use crate::shell::{
-    Unavailable, Usage, access_hint, corrected_command, listed, megabytes, unknown_name, unknown_name_or,
+    Unavailable, Usage, access_hint, corrected_command, did_you_mean_file, listed, megabytes, unknown_name,
+    unknown_name_or,
 };
 use crate::text::quoted;
 
@@ -169,7 +170,12 @@ impl Registry {
                 }
                 _ => no_program_at(selector),
             })?;
-            ensure!(!metadata.is_dir(), "`{selector}` is a folder, an engine is a program");
+            if metadata.is_dir() {
+                bail!(
+                    "`{selector}` is a folder, and an engine is a program\nhint: {}",
+                    self.engine_of_folder(selector)
+                );
+            }
             if let Err(error) = access(&path, Access::EXEC_OK) {
                 if !is_program(&path) {
                     bail!(
@@ -196,6 +202,16 @@ impl Registry {
         let known = self.names();
         let hint = || format!("{}; a program's path works too", listed(&known));
         Err(unknown_name_or("engine", name, &known, hint).into())
+    }
+
+    /// The hint for a folder in place of an engine: the command with the engine of this name, or with a program in the folder.
+    fn engine_of_folder(&self, selector: &str) -> String {
+        let name = Path::new(selector).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let engine = match self.names().contains(&name) {
+            true => name.to_string(),
+            false => format!("{}/PROGRAM", selector.trim_end_matches('/')),
+        };
+        corrected_command(selector, &engine).unwrap_or_else(|| "orchestrate engines".into())
     }
 
     /// The engine with this name, for a command that needs a manifest.
@@ -365,7 +381,8 @@ fn load_values(engine: &Engine, preset: &Preset) -> LoadValues {
 fn no_program_at(selector: &str) -> anyhow::Error {
     let with_preset = selector.rsplit_once(':').filter(|(path, _)| Path::new(path).is_file());
     let Some((path, preset)) = with_preset else {
-        return anyhow!("no engine at `{selector}`\nhint: orchestrate engines");
+        let hint = did_you_mean_file(Path::new(selector)).unwrap_or_else(|| "orchestrate engines".into());
+        return anyhow!("no engine at `{selector}`\nhint: {hint}");
     };
     let command = corrected_command(selector, path).unwrap_or_else(|| path.into());
     anyhow!(

@@ -10,7 +10,8 @@ use model_files::{ModelFolder, size};
 use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
-use crate::shell::{Unavailable, Usage, access_hint, did_you_mean, pasteable, similar_name};
+use crate::shell::{Unavailable, Usage, access_hint, did_you_mean, pasteable, similar_names};
+use crate::text::quoted;
 
 /// Weights up to this size are usually read within a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
@@ -29,6 +30,8 @@ pub fn models(names: &[String], open: &mut dyn FnMut(Option<&str>) -> Result<Mod
 }
 
 pub fn model(name: Option<&str>) -> Result<Model> {
+    // An empty path would be the current folder.
+    ensure!(name != Some(""), Usage("--model: the name is empty\nhint: orchestrate model list".into()));
     let path = match name {
         // If the folder of the embedded model is missing, the user's arguments are not the cause.
         None => model_files::resolve(None)?,
@@ -59,8 +62,12 @@ fn not_found(name: &str, error: &anyhow::Error) -> Usage {
     }
     let known: Vec<&str> = shapes.clone().chain([model_files::embedded::NAME]).collect();
     let is_likely_repository = model_files::hub::Repository::is_likely(name);
-    let similar = similar_name(name, &known).filter(|_| !is_likely_repository);
-    match (text.split_once("\nhint: "), similar) {
+    let similar = if is_likely_repository { Vec::new() } else { similar_names(name, &known) };
+    let only = if let [only] = similar[..] { Some(only) } else { None };
+    match (text.split_once("\nhint: "), only) {
+        (Some((cause, hint)), None) if !similar.is_empty() => {
+            Usage(format!("{cause}; names of shapes that are similar: {}\nhint: {hint}", quoted(&similar)))
+        }
         // A shape is no model until a command has made one of it.
         (Some((cause, _)), Some(shape))
             if shapes.clone().any(|it| it == shape) && !Path::new(shape).exists() =>

@@ -11,7 +11,7 @@ use protocol::FailureKind;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::shell::{listed, similar_name};
+use crate::shell::{did_you_mean, listed};
 
 /// A value of the axis `prompts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,9 +162,8 @@ impl FromStr for Text {
         }
         let words: Vec<&str> = TextKind::ALL.iter().map(|kind| kind.word()).collect();
         if !word.contains(['/', '.']) {
-            let hint = similar_name(word, &words)
-                .map_or_else(|| listed(&words), |similar| format!("did you mean `{similar}`?"));
-            return Err(format!("no kind of text; a file needs a path, as in `./{word}`; {hint}"));
+            let hint = did_you_mean(word, &words).unwrap_or_else(|| listed(&words));
+            return Err(format!("no kind of text; a file needs a path, as in `./{word}`\nhint: {hint}"));
         }
         let file = PromptFile::read(Path::new(word)).map_err(|error| format!("{error:#}"))?;
         Ok(Self::File(Box::leak(Box::new(file))))
@@ -357,7 +356,7 @@ mod tests {
     #[test]
     fn a_word_that_is_no_kind_and_no_path_gets_a_hint() {
         let error = |word: &str| word.parse::<Text>().unwrap_err();
-        let expected = "no kind of text; a file needs a path, as in `./randm`; did you mean `random`?";
+        let expected = "no kind of text; a file needs a path, as in `./randm`\nhint: did you mean `random`?";
         assert_eq!(error("randm"), expected);
         assert!(error("./absent.txt").contains("No such file"));
         assert_eq!("code".parse(), Ok(Text::Kind(TextKind::Code)));

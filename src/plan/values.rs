@@ -70,10 +70,12 @@ fn hint(selection: &Selection, value: LoadValue) -> String {
         LoadValue::Device(device) if device.family() == "gpu" => {
             known.iter().find(|name| !Device::from(**name).is_cpu()).copied()
         }
-        _ => None,
+        LoadValue::Device(device) => similar_name(&device.to_string(), &known),
+        LoadValue::Option(name) => similar_name(name, &known),
+        LoadValue::OptionValue(..) => None,
     };
     if let Some(meant) = meant {
-        return format!("{flag} {meant}");
+        return format!("{flag} {meant}{suffix}");
     }
     match known.as_slice() {
         [] => "leave out `--set`: there are no load options".into(),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::entry::{Entry, Header};
 use super::run_record::RunRecord;
-use crate::shell::{access_hint, did_you_mean, pasteable};
+use crate::shell::{access_hint, did_you_mean_file, pasteable};
 
 /// The extension of a record's file.
 const EXTENSION: &str = "jsonl";
@@ -84,7 +84,7 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::NotFound => {
-                format!("\nhint: {}", similar_record(path).unwrap_or_else(|| LIST_COMMAND.into()))
+                format!("\nhint: {}", did_you_mean_file(path).unwrap_or_else(|| LIST_COMMAND.into()))
             }
             _ => access_hint(&error, path, "u+r"),
         };
@@ -124,17 +124,6 @@ fn description(file: File) -> Option<&'static str> {
         Some(Err(error)) if error.is_eof() && start.starts_with(b"{\"entry\":\"header\"") => None,
         _ => Some("it is text, not lines of JSON"),
     }
-}
-
-/// The hint with a record of a similar name in the same folder.
-fn similar_record(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?;
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let files = std::fs::read_dir(folder).ok()?.flatten();
-    let files: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
-    let records: Vec<&str> =
-        files.iter().map(String::as_str).filter(|name| name.ends_with(".jsonl")).collect();
-    did_you_mean(name, &records)
 }
 
 /// The id of a new run. Ids sort by time, and two runs of the same second have different ids.

@@ -71,7 +71,7 @@ fn zsh_and_fish_get_scripts_with_the_known_names() {
     assert!(fish.contains("complete -c orchestrate") && fish.contains("toy:fast"), "{fish}");
     assert!(!zsh.contains("null-engine") && !fish.contains("null-engine"));
     let refused = finish(scratch.orchestrate_without_checkout().args(["completions", "tcsh"])).exits_with(2);
-    refused.assert_stderr(&["[possible values: bash, zsh, fish]"]);
+    refused.assert_stderr(&["hint: choose one of `bash`, `zsh`, `fish`"]);
 }
 
 #[test]

@@ -54,8 +54,14 @@ fn the_hint_after_a_mistyped_name_is_the_command_with_the_right_name() {
             "report x --sort itl",
         ),
         (&["metrics", "itll"], "no metric named `itll`", "metrics itl"),
+        (&["metrics", "itl_p99"], "no metric named `itl_p99`", "metrics itl"),
+        (
+            &["report", "x", "--sort", "itl_p9"],
+            "--sort: no workload or metric named `itl_p9`",
+            "report x --sort itl",
+        ),
+        (&["-e", "sh", "-s", "decoed=3"], "no scenario or suite named `decoed=3`", "-e sh -s decode"),
         (&["metrics", "load,decode-rate"], "no metric named `decode-rate`", "metrics load,decode_rate"),
-        (&["model", "info", "llama-3-7b"], "no model and no shape named `llama-3-7b`", "model list"),
         (&["model", "info", "llama3-8b"], "no model at `llama3-8b`", "model info llama-3-8b"),
         (&["request", "sh", "tttf"], "no scenario or suite named `tttf`", "request sh ttft"),
         (
@@ -89,6 +95,10 @@ fn without_a_similar_name_the_hint_lists_the_known_ones() {
     let outcome =
         finish(scratch.orchestrate_without_checkout().args(["setup", "steam-engine"])).exits_with(2);
     outcome.assert_stderr(&["no engine named `steam-engine`\nhint: the only one is `beacon`"]);
+    // The nearest names are several.
+    refused(&["model", "info", "llama-3-7b"]).assert_stderr(&[
+        "no model at `llama-3-7b`\nhint: choose one of `llama-2-7b`, `llama-3-70b`, `llama-3-8b`\n",
+    ]);
     // `llama-` begins the names of several shapes, and a wrong guess would be another model.
     refused(&["model", "synth", "llama-", "--out", "x"])
         .assert_stderr(&["hint: choose one of `", "`llama-2-7b`"]);
@@ -107,11 +117,85 @@ fn a_mistyped_record_has_the_hint_with_a_record_of_its_folder() {
 }
 
 #[test]
-fn mistyped_subcommands_flags_and_formats_have_hints_too() {
-    refused(&["calibarte"]).assert_stderr(&["a similar subcommand exists: 'calibrate'"]);
-    refused(&["model", "sinth"]).assert_stderr(&["a similar subcommand exists: 'synth'"]);
-    refused(&["--enigne", "x"]).assert_stderr(&["a similar argument exists: '--engine'"]);
-    refused(&["-e", "sh", "--format", "tabel"]).assert_stderr(&["a similar value exists: 'table'"]);
+fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_form() {
+    let scratch = tree();
+    std::fs::write(scratch.join("chat.toml"), "scenario = \"decode\"\n").unwrap();
+    let cases: &[(&[&str], &str, &str)] = &[
+        (&["calibarte"], "no command named `calibarte`", "orchestrate calibrate"),
+        (&["frobnicate"], "no command named `frobnicate`", "orchestrate -h"),
+        (&["model", "sinth"], "no command named `sinth`", "orchestrate model synth"),
+        (&["--enigne", "x"], "no option named `--enigne`", "orchestrate --engine x"),
+        (&["-e", "sh", "--budgt=3s"], "no option named `--budgt`", "orchestrate -e sh --budget=3s"),
+        (&["-e", "sh", "--xyz"], "no option named `--xyz`", "orchestrate --help"),
+        (&["engines", "all"], "unexpected word `all`", "orchestrate engines --help"),
+        (
+            &["-e", "sh", "--format", "tabel"],
+            "--format: no value named `tabel`",
+            "orchestrate -e sh --format table",
+        ),
+        (&["completions", "tcsh"], "<SHELL>: no value named `tcsh`", "choose one of `bash`, `zsh`, `fish`"),
+        (
+            &["-e", "sh", "--budget", "1e99s"],
+            "--budget 1e99s: expected a time, as in `90s` or `5m`",
+            "orchestrate -e sh --budget 90s",
+        ),
+        (
+            &["-e", "sh", "--seed", "-1"],
+            "--seed -1: expected a whole number, at least 0",
+            "orchestrate --help",
+        ),
+        (&["-e", "sh", "-s"], "--scenario: the value is missing", "orchestrate scenarios"),
+        (&["check"], "missing: <NAME|PATH>", "orchestrate engines"),
+        (
+            &["-e", "sh", "--seed", "1", "--seed", "2"],
+            "`--seed` can be given only once",
+            "leave out one `--seed`",
+        ),
+        (
+            &["setup", "--list", "--remove", "x"],
+            "`--list` cannot be used with `--remove`",
+            "leave out `--list` or `--remove`",
+        ),
+        (&["--quick", "engines"], "`engines` cannot be used with `--quick`", "leave out `--quick`"),
+        (
+            &["--format", "json", "report"],
+            "`report` cannot be used with `--format`",
+            "orchestrate report --format json",
+        ),
+        (&["chat.toml"], "`chat.toml` is a run file, not a command", "orchestrate run chat.toml"),
+        (
+            &["run", "chta.toml"],
+            "cannot read the run file `chta.toml`: No such file or directory (os error 2)",
+            "orchestrate run chat.toml",
+        ),
+        (
+            &["run", "beacon"],
+            "cannot read the run file `beacon`: No such file or directory (os error 2)",
+            "orchestrate run -e beacon",
+        ),
+        (
+            &["check", "./bin"],
+            "`./bin` is a folder, and an engine is a program",
+            "orchestrate check ./bin/PROGRAM",
+        ),
+        (
+            &["check", "./engines/beacon"],
+            "`./engines/beacon` is a folder, and an engine is a program",
+            "orchestrate check beacon",
+        ),
+        (
+            &["check", "./bin/orchestrat"],
+            "no engine at `./bin/orchestrat`",
+            "orchestrate check ./bin/orchestrate",
+        ),
+    ];
+    for (words, message, hint) in cases {
+        let mut command = scratch.orchestrate_without_checkout();
+        let outcome = finish(command.args(*words).current_dir(&scratch.path));
+        let hint =
+            hint.replacen("orchestrate", "./bin/orchestrate", usize::from(hint.starts_with("orchestrate")));
+        assert_eq!(outcome.stderr, format!("error: {message}\nhint: {hint}\n"), "{words:?}");
+    }
 }
 
 /// The labels of the measured rows.

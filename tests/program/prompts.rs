@@ -109,7 +109,7 @@ fn a_text_that_is_no_kind_and_no_file_of_prompts_is_refused() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("bad.jsonl"), "{\"text\": 1}\n").unwrap();
     for (text, expected) in [
-        ("randm", "no kind of text; a file needs a path, as in `./randm`; did you mean `random`?"),
+        ("randm", "no kind of text; a file needs a path, as in `./randm` hint: orchestrate "),
         ("./absent.txt", "No such file"),
         ("bad.jsonl", "line 1: expected either `prompt` or `messages`"),
     ] {

@@ -80,7 +80,7 @@ fn the_options_work_before_and_after_a_subcommand_and_exclude_each_other() {
     run(&["-v", "model", "list"]).exits_with(0);
     run(&["-q", "-v", "engines"]).exits_with(2).assert_stderr(&["cannot be used with"]);
     // Another option of a run is refused before a subcommand, as it would have no effect.
-    run(&["--quick", "engines"]).exits_with(2).assert_stderr(&["'engines' cannot be used with '--quick'"]);
+    run(&["--quick", "engines"]).exits_with(2).assert_stderr(&["`engines` cannot be used with `--quick`"]);
 }
 
 /// Warnings, failures and the path of the record come in the progress and in the report. A log that has both has them once.

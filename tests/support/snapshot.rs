@@ -33,9 +33,8 @@ pub fn assert_snapshot(name: &str, scratch: &Scratch, command: &mut Command) {
 /// The formats that `--format` accepts after these words, read from the error message that lists them.
 pub fn formats(words: &[&str]) -> Vec<String> {
     let refused = unknown_format_error(words);
-    let (_, list) = refused.split_once(FORMATS_PREFIX).unwrap_or_else(|| panic!("no list in {refused}"));
-    let (list, _) = list.split_once(']').unwrap();
-    list.split(',').map(|name| name.trim().to_string()).collect()
+    let (_, list) = refused.split_once(CHOICE_PREFIX).unwrap_or_else(|| panic!("no list in {refused}"));
+    list.lines().next().unwrap().split(", ").map(|name| name.trim_matches('`').to_string()).collect()
 }
 
 fn unknown_format_error(words: &[&str]) -> String {
@@ -46,6 +45,7 @@ fn unknown_format_error(words: &[&str]) -> String {
 }
 
 const FORMATS_PREFIX: &str = "[possible values:";
+const CHOICE_PREFIX: &str = "hint: choose one of ";
 
 /// Replaces each list of formats in an error message or in the short help (`-h`) by one word. `--help` lists them in another
 /// form, which stays.
@@ -61,7 +61,13 @@ fn without_formats(text: &str) -> String {
             _ => result.push_str(part),
         }
     }
-    result
+    match result.split_once(&format!("{CHOICE_PREFIX}`table`,")) {
+        Some((before, list)) => {
+            let after = list.split_once('\n').map_or("", |(_, after)| after);
+            format!("{before}{CHOICE_PREFIX}[FORMATS]\n{after}")
+        }
+        None => result,
+    }
 }
 
 fn redact(text: &str, scratch: &Scratch) -> String {

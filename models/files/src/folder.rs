@@ -105,7 +105,11 @@ impl ModelFolder {
         let metadata = std::fs::metadata(path).with_context(|| format!("model `{}`", path.display()))?;
         if metadata.is_file() {
             let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-            ensure!(is_gguf, "model `{}`: expected a folder or a `.gguf` file", path.display());
+            ensure!(
+                is_gguf,
+                "model `{}`: expected a folder or a `.gguf` file\nhint: orchestrate model list",
+                path.display()
+            );
             return Self::open_gguf(path, path);
         }
         ensure!(

@@ -12,7 +12,7 @@ use crate::cli::exit_code::INTERRUPTED;
 use crate::cli::{Verbosity, verbosity};
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
-use crate::shell::{Usage, unknown_name, unknown_name_or, usage};
+use crate::shell::{Usage, unknown_name, unknown_name_or, usage, whole_number};
 
 #[derive(Debug, Args)]
 pub struct SynthArgs {
@@ -32,7 +32,7 @@ pub struct SynthArgs {
     #[arg(long, default_value = "safetensors")]
     pub format: String,
     /// Seed of the random weights
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole_number(0, u64::MAX))]
     pub seed: u64,
 }
 
