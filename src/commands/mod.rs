@@ -96,13 +96,13 @@ commands! { matches:
     ///
     /// Without `-e` and `--all`, every engine that is ready is measured, and nothing is built.
     Calibrate(arguments: Box<FileRunArgs>) => calibrate::calibrate(arguments.resolve(matches, run::file_of_record)?),
-    /// Measure the overhead of this program: of a request, a streamed token, a wait
+    /// Measure the time that this program adds to a request, a streamed token and a wait
     Overhead(arguments: overhead::OverheadArgs) => overhead::overhead(&arguments),
-    /// Show the machine, its limits, and warnings about measuring on it now
+    /// Show the machine, its limits, and whatever would disturb a measurement now
     Machine(arguments: machine::MachineArgs) => machine::machine(&arguments),
     /// Print the JSON Schema of the protocol
     Schema => listings::schema(),
-    /// Print a script with which a shell completes commands, options and names
+    /// Print a script for a shell, which then completes commands, options and names
     Completions(arguments: generated::CompletionsArgs) => generated::completions(&arguments, Cli::command()),
     /// Print or write the man pages
     Man(arguments: generated::ManArgs) => generated::man(&arguments, Cli::command()),

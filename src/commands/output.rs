@@ -131,7 +131,9 @@ pub enum ColorChoice {
     /// On a terminal, unless `NO_COLOR` is set; if `CLICOLOR_FORCE` is set, everywhere
     #[default]
     Auto,
+    /// In files and pipes too
     Always,
+    /// Nowhere
     Never,
 }
 

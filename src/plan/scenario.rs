@@ -186,7 +186,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "depth",
-        about: "decode at the last depth alone, when each step also reads many keys and values; a run takes minutes",
+        about: "decode at the greatest depth alone: each step also reads many keys and values; a run takes minutes",
         kind: Kind::Warm,
         axes: Axes { depth: &[8192], ..Axes::of(&[32], &[64]) },
         rounds: 1,
@@ -241,8 +241,8 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "edge",
-        about: "unusual prompts: one token, up to the end of the context, repeated or odd text, none, beyond the context; \
-                engines must refuse the last two",
+        about: "unusual prompts: one token, the whole context, repeated or odd text; engines must refuse two others: an empty \
+                prompt, and one that is longer than the context",
         kind: Kind::Warm,
         axes: Axes {
             prompts: &[

@@ -123,7 +123,7 @@ fn a_run_that_measured_nothing_does_not_become_the_latest_record() {
         || orchestrate(&scratch, &["report", "--format", "json"]).exits_with(0).json()["record"].clone();
     assert_eq!(latest(), measured);
     let report = orchestrate(&scratch, &["report"]).exits_with(0);
-    report.assert_stderr(&["is the latest record with a measurement", "hint: ", "report results/"]);
+    report.assert_stderr(&["note: `results/", "hint: orchestrate report results/"]);
     assert_eq!(orchestrate(&scratch, &["report", "-q"]).exits_with(0).stderr, "");
     // If no run measured anything, there is nothing else to show.
     let scratch = Scratch::new();
