@@ -394,11 +394,11 @@ mod tests {
             [Some("q8_0"), None]
         );
         // A value, a percentile or a preset that does not exist may follow the name.
-        let names = ["itl", "decode", "decode_rate", "lmrs"];
+        let names = ["itl", "decode", "decode_rate", "anvil"];
         let similar = |name| similar_name(name, &names);
         assert_eq!(
-            ["itl_p99", "decoed=3", "decode_rate_p9", "lmrs:q8_0", "decoed depth 512"].map(similar),
-            ["itl", "decode", "decode_rate", "lmrs", "decode"].map(Some)
+            ["itl_p99", "decoed=3", "decode_rate_p9", "anvil:q8_0", "decoed depth 512"].map(similar),
+            ["itl", "decode", "decode_rate", "anvil", "decode"].map(Some)
         );
         assert_eq!(similar("x_p99"), None);
         let choice = did_you_mean("llama-3-7b", &shapes);
