@@ -26,7 +26,7 @@ pub fn after(failure: &FailureSummary, planned: &Configuration) -> Option<NextSt
     if let Some(hint) = &failure.hint {
         return Some(NextStep { sentence: None, hints: hint.lines().map(String::from).collect() });
     }
-    let model = || format!("orchestrate model info {}", pasteable(&[planned.model.path.clone()]));
+    let model = || format!("orchestrate model info {}", pasteable(std::slice::from_ref(&planned.model.path)));
     Some(match failure.kind {
         FailureKind::Unsupported => unsupported(failure, planned),
         FailureKind::Unavailable => NextStep::new(
