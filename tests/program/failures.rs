@@ -309,7 +309,7 @@ fn a_path_without_a_program_is_a_usage_error() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("folder")).unwrap();
     for (name, message) in
-        [("no-such-engine", "no engine at `"), ("folder", "is a folder, an engine is a program")]
+        [("no-such-engine", "no engine at `"), ("folder", "is a folder, and an engine is a program")]
     {
         let outcome = run_program_with_healthy(&scratch, &scratch.join(name)).exits_with(2);
         outcome.assert_stderr(&[name, message]);
