@@ -178,6 +178,9 @@ impl<'a> WallTimeTable<'a> {
         let rest = format!("{title}: {}", about.trim_end_matches('.'));
         let mut notes =
             vec![rest, "the first request of a launch takes longer: see the metric `first_run`".into()];
+        let lacks_part = |wall_time: &WallTime| self.parts.iter().any(|part| wall_time.part(*part).is_none());
+        let lacks_some = self.cases.rows.iter().any(|(_, wall_time)| lacks_part(wall_time));
+        notes.extend(lacks_some.then(|| "n/a: the engine reports no time of this part".into()));
         let shortened = self.cases.rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
         notes.extend(shortened.map(|(row, wall_time)| {
             let WallTime { shortened, launches, requests, .. } = wall_time;

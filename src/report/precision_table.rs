@@ -9,7 +9,7 @@ use super::labels::Labels;
 use super::outputs::without_perplexity;
 use super::overview::comparison;
 use super::precision::PrecisionImpact;
-use super::quality::{percent, write};
+use super::quality::{percent, without_unavailable, write};
 use super::ranking::Compared;
 use super::rows::Row;
 use super::run_report::Report;
@@ -92,18 +92,23 @@ pub fn table(report: &Report, layout: Layout) -> Option<Table> {
             write(impact.drift_from_widest, &two_digits),
         ])
     };
-    let mut notes = vec![
+    let lines: Vec<Line> = impacts.iter().map(line).collect();
+    // The meaning of a mark stands only below a table that has it.
+    let is_marked = lines.iter().any(|line| line.cells[3..=4].iter().any(|cell| cell.contains('?')));
+    let mark = if is_marked { "; `?`: no verdict, because there are fewer than five blocks" } else { "" };
+    let mut notes = vec![format!(
         "speed, memory used, change of the perplexity and drift: against the widest precision of the same engine; the brackets are \
-         the 95 % interval; `?`: no verdict, because there are fewer than five blocks"
-            .to_string(),
-    ];
+         the 95 % interval{mark}"
+    )];
     notes.extend(without_perplexity(&report.rows, &report.outputs));
     let left_out =
         left_out(report).into_iter().map(|(engine, why)| format!("{} ({why})", labels.short(engine)));
     let left_out: Vec<String> = left_out.collect();
     notes.extend((!left_out.is_empty()).then(|| format!("not in this table: {}", left_out.join(", "))));
-    let lines: Vec<Line> = impacts.iter().map(line).collect();
-    (!lines.is_empty()).then(|| Table { columns, lines, notes, gap: layout.gap, ..Table::default() })
+    let mut table = Table { columns, lines, notes, gap: layout.gap, ..Table::default() };
+    let unavailable = without_unavailable(report, &mut table, 5..=7);
+    table.notes.extend(unavailable);
+    (!table.lines.is_empty()).then_some(table)
 }
 
 /// The other measured rows of the engines in the table, each with the reason.

@@ -1,9 +1,12 @@
 //! The table of quality: for each configuration, the cost of its precision (perplexity, difference from the verifier) beside the
 //! gain (memory, speed).
 
+use std::ops::RangeInclusive;
+
 use super::document::{Column, Layout, Line, Table};
 use super::headings;
 use super::labels::Labels;
+use super::marks::Mark;
 use super::outputs::{Output, without_perplexity};
 use super::rows::Row;
 use super::run_report::Report;
@@ -18,6 +21,26 @@ pub fn percent(change: f64) -> String {
 
 pub fn write(value: Option<f64>, text: &dyn Fn(f64) -> String) -> String {
     value.map_or_else(|| "n/a".into(), text)
+}
+
+/// Removes those of the columns about scored text that are `n/a` in every row. Returns a note with their titles and the reason.
+pub fn without_unavailable(
+    report: &Report,
+    table: &mut Table,
+    of_text: RangeInclusive<usize>,
+) -> Option<String> {
+    let is_unavailable =
+        |at: usize| table.lines.iter().all(|line| line.cells[at] == Mark::NotAvailable.sign());
+    let unavailable: Vec<usize> = of_text.filter(|at| is_unavailable(*at)).collect();
+    let titles: Vec<String> =
+        unavailable.iter().map(|at| table.columns[*at].title.replace('\n', " ")).collect();
+    for at in unavailable.into_iter().rev() {
+        table.columns.remove(at);
+        table.lines.iter_mut().for_each(|line| drop(line.cells.remove(at)));
+    }
+    let is_scored = report.rows.iter().any(|row| row.scored_text.is_some());
+    let why = if is_scored { "" } else { "; the scenario `perplexity` has them, and was not measured" };
+    (!titles.is_empty()).then(|| format!("n/a in every row: {}{why}", titles.join(", ")))
 }
 
 /// The values of one configuration: those of the scored text if the run has one, or else those of the output check.
@@ -136,7 +159,10 @@ impl<'a> QualityTable<'a> {
         )];
         notes.extend(without_perplexity(&self.report.rows, &self.report.outputs));
         let lines = self.rows.iter().map(line).collect();
-        Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
+        let mut table = Table { columns, lines, notes, gap: layout.gap, ..Table::default() };
+        let unavailable = without_unavailable(self.report, &mut table, 3..=7);
+        table.notes.extend(unavailable);
+        table
     }
 }
 

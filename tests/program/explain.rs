@@ -174,6 +174,23 @@ fn sampled_tokens_have_the_command_of_the_same_run_without_sampling_as_next_step
 }
 
 #[test]
+fn a_column_without_any_value_is_left_out_with_the_reason() {
+    let scratch = Scratch::new();
+    let shown = |record: &str, table: &str| {
+        without_line_breaks(&orchestrate(&scratch, &["report", &path(record), table]).stdout)
+    };
+    let precision = shown("results/curated/llama-3.2-1b.jsonl", "--precision");
+    let why = "the scenario `perplexity` has them, and was not measured";
+    let all = format!("n/a in every row: perplexity, change, drift from widest; {why}");
+    assert!(precision.contains(&all), "{precision}");
+    assert!(!precision.contains("`?`: no verdict"), "no ratio has this mark: {precision}");
+    let quality = shown("results/curated/embedded.jsonl", "--quality");
+    assert!(quality.contains(&format!("n/a in every row: bits/byte; {why}")), "{quality}");
+    let times = shown("results/curated/embedded.jsonl", "--wall-time");
+    assert!(times.contains("n/a: the engine reports no time of this part"), "{times}");
+}
+
+#[test]
 fn an_engine_without_scores_names_the_failure_of_the_verifier_as_the_reason() {
     let scratch = Scratch::new();
     let mute = scratch.engine("mute", r#"--capabilities '{"score":false}'"#);
