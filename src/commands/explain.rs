@@ -9,6 +9,7 @@ use super::output;
 use super::records::no_record;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
+use crate::engines::registry::Registry;
 use crate::record::{self, RunRecord, results_dir};
 use crate::report::explain::{Detail, explain as explanation, explain_term, similar_term};
 use crate::report::{FORMATS, Format};
@@ -74,14 +75,16 @@ pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
 
 /// The error for words that are no term, if there is no record.
 fn no_record_or_term(names: &[String], results: &Path) -> anyhow::Error {
-    match similar_term(names) {
-        Some(command) => {
-            let (name, folder) = (line(&names.join(" ")), results.display());
-            Usage(format!("no term `{name}`, and no run record in the folder `{folder}`\nhint: {command}"))
-                .into()
-        }
-        None => no_record(results),
-    }
+    let name = names.join(" ");
+    let is_engine = Registry::open().is_ok_and(|it| it.named(&name).is_some() || it.names_preset(&name));
+    let command = match similar_term(names) {
+        // The record of a run has this engine.
+        _ if is_engine => return no_record(results),
+        Some(command) => command,
+        None => "orchestrate explain".into(),
+    };
+    let (name, folder) = (line(&name), results.display());
+    Usage(format!("no term `{name}`, and no run record in the folder `{folder}`\nhint: {command}")).into()
 }
 
 /// Splits the words into names and the record: the last word, if it ends in `.jsonl` or is the path of a file.

@@ -68,8 +68,8 @@ fn every_heading_of_every_table_has_an_explanation() {
 fn every_word_and_mark_of_a_report_is_explained_alone_in_any_case_and_with_spaces() {
     let scratch = Scratch::new();
     let statuses = ["exact", "agrees", "tokens agree", "text agrees", "drifts", "wrong", "unverified"];
-    let marks = ["~", "?", "!", "*", "n/a", "ref", "later", "[a, b]", "TTFT @512"];
-    let verdicts = ["faster", "slower", "same", "inconclusive", "no verdict"];
+    let marks = ["~", "?", "!", "*", "n/a", "ref", "later", "[a, b]", "TTFT @512", "2.1x?*", "±", "x"];
+    let verdicts = ["faster", "slower", "same", "inconclusive", "no verdict", "not significant", "next best"];
     let failures = ["no time", "too slow", "timeout", "exited", "unavailable", "unsupported", "refused"];
     let words = [
         "output",
@@ -82,6 +82,11 @@ fn every_word_and_mark_of_a_report_is_explained_alone_in_any_case_and_with_space
         "reference",
         "noise floor",
         "geometric mean",
+        "range only",
+        "paired rounds",
+        "p",
+        "tok/s",
+        "MB",
     ];
     let all = [&statuses[..], &marks, &verdicts, &failures, &words].concat();
     for word in all.into_iter().chain(["UNVERIFIED", "Itl P99", " Drifts ", "`WRONG`"]) {
@@ -108,6 +113,13 @@ fn a_mistyped_word_has_the_command_that_explains_the_similar_one() {
     orchestrate(&scratch, &["explain", "unverifed"])
         .exits_with(2)
         .assert_stderr(&["no term `unverifed`", "hint: orchestrate explain unverified"]);
+    orchestrate(&scratch, &["explain", "qqqqqqqq"])
+        .exits_with(2)
+        .assert_stderr(&["error: no term `qqqqqqqq`, and no run record", "hint: orchestrate explain\n"]);
+    // An engine is explained from a record, which a run makes.
+    orchestrate(&scratch, &["explain", "lmrs"])
+        .exits_with(2)
+        .assert_stderr(&["error: no run record in the folder", "hint: orchestrate --all"]);
     let record = path(SUITE);
     orchestrate(&scratch, &["explain", "inconclusve", &record])
         .exits_with(2)

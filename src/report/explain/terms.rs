@@ -24,6 +24,31 @@ use crate::shell::similar_name;
 const WORDS_OF_RECORDS: [&str; 9] =
     ["estimate", "interval", "noise floor", "twin", "block", "round", "warm-up", "verifier", "rank"];
 
+/// Words, units and signs in the sentences and values of reports.
+const WORDS_OF_REPORTS: [(&str, &str); 9] = [
+    ("next best", "the engine after the best one, by the headline metric of the workload."),
+    (
+        "range only",
+        "the brackets have the lowest and the highest ratio of single rounds, because there are too few blocks for an interval.",
+    ),
+    (
+        "paired rounds",
+        "rounds that both engines of a comparison measured one after the other, so that both had the same conditions.",
+    ),
+    (
+        "not significant",
+        "the interval excludes 1, but among all comparisons of the run such a difference can be noise.",
+    ),
+    (
+        "p",
+        "the probability that noise alone shows such a difference; after the correction (Holm's method), among all comparisons of the run.",
+    ),
+    ("±", "a difference of up to this size in either direction."),
+    ("x", "after a number, a factor: `2x` is twice as fast, and `2x slower` is half as fast."),
+    ("tok/s", "tokens per second."),
+    ("kB, MB, GB", "1,000, 1,000,000 and 1,000,000,000 bytes."),
+];
+
 /// A term: a name, or several names separated by `, `, with the meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Term {
@@ -121,6 +146,10 @@ fn groups() -> Vec<Group> {
         Group { title: "verdicts", terms: certainties.to_vec() },
         Group { title: "marks", terms: Mark::ALL.map(Term::from).to_vec() },
         Group { title: "rows without values", terms: kinds.collect() },
+        Group {
+            title: "words, units and signs in reports",
+            terms: WORDS_OF_REPORTS.map(|(name, about)| Term::new(name, about)).to_vec(),
+        },
         words_of_glossary(),
     ]
 }
@@ -263,6 +292,18 @@ fn with_name(groups: &[Group], is_it: impl Fn(&str) -> bool) -> Vec<Term> {
     terms.filter(|term| term.names().iter().any(|it| is_it(it))).cloned().collect()
 }
 
+/// The marks after a ratio such as `2.1x?*` or `4%*`; empty for any other word.
+fn marks_of_ratio(word: &str) -> Vec<Term> {
+    let marks = word.trim_start_matches(|it: char| it.is_ascii_digit() || matches!(it, '.' | ','));
+    let Some(marks) = marks.strip_prefix(['x', '%']).filter(|it| it.len() < word.len() - 1) else {
+        return Vec::new();
+    };
+    let all = [Mark::Inconclusive, Mark::NoVerdict, Mark::NotAQuotient, Mark::Contradicted];
+    let is_known = marks.chars().all(|it| all.iter().any(|mark| mark.sign() == it.to_string()));
+    let used = all.into_iter().filter(|mark| is_known && marks.contains(mark.sign()));
+    used.map(Term::from).collect()
+}
+
 /// The terms that these words are made of, the longest names first. `None` if a part of them is no term.
 fn of_words(groups: &[Group], words: &[&str]) -> Option<Vec<Term>> {
     let Some(first) = words.first() else { return Some(Vec::new()) };
@@ -281,6 +322,10 @@ fn of_words(groups: &[Group], words: &[&str]) -> Option<Vec<Term>> {
     }
     let rest = &words[1..];
     match *first {
+        // A ratio with its marks, as in `2.1x?*`.
+        word if !marks_of_ratio(word).is_empty() => {
+            Some([marks_of_ratio(word), of_words(groups, rest)?].concat())
+        }
         // The value of an axis, as in `TTFT @512`.
         word if word.starts_with('@') => {
             Some([vec![Mark::AxisValue.into()], of_words(groups, rest)?].concat())
