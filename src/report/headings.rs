@@ -48,7 +48,7 @@ headings! {
         of both costs.";
     INTERVAL = "interval", "the 95 % interval of the ratio in the column before it.";
     OUTCOME = "outcome", "the reason why a row has no values.";
-    BEST = "best", "the metric by which the engine of this line is the best one; after @: the value of the axis that varies.";
+    BEST = "best", "the metric of this line, which has the engine with the best value; after @: the value of the axis that varies.";
     RESULT = "result", "the value of the best engine, or of the case that a target is about.";
     AGAINST_NEXT_BEST = "against the next best", "the comparison of the best engine with the second one, with its interval.";
     REQUEST = "request", "the time of a whole request, from just before it was sent to the end of its answer.";

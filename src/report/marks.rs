@@ -98,7 +98,7 @@ impl Mark {
                 "an observation contradicts a claim of the engine (a warning has both values), so it has no rank".into()
             }
             Self::NotAvailable => {
-                "the value does not follow from the measurement, or cannot be compared; a line below the table has the reason".into()
+                "it was not measured, or it cannot be computed or compared; a line below the table has the reason".into()
             }
             Self::Reference => "the row is the reference: the other engines are compared with it".into(),
             Self::NotYetChecked => "the output check continues after the last block".into(),

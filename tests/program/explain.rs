@@ -183,6 +183,11 @@ fn sampled_tokens_have_the_command_of_the_same_run_without_sampling_as_next_step
     );
     assert!(command.contains("-s decode") && !command.contains("0.8"), "{command}");
     assert!(!text.contains("why: "), "{text}");
+    let mut explain = scratch.orchestrate();
+    explain.args(["explain", "right", "--results"]).arg(scratch.results());
+    let explained = without_line_breaks(&finish(&mut explain).exits_with(0).stdout);
+    assert!(explained.contains("Reason: sampled tokens cannot be checked. "), "{explained}");
+    assert_eq!(explained.matches("--temperature 0`").count(), 1, "{explained}");
 }
 
 #[test]

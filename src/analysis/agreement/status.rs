@@ -104,7 +104,7 @@ impl Status {
             Self::Exact => format!("the same tokens as the verifier, and log-probabilities within {EXACT} nats of its."),
             Self::Agrees => format!(
                 "log-probabilities within {AGREES} nats of the verifier's, like correct engines in 16 or 8 bits. In f32 the limit \
-                 is {}. If it is known what the engine's dtype costs on this model, the limit is lower.",
+                 is {}. The limit is lower if the run measured the effect of the engine's dtype.",
                 Precision::Full.bounds().rms
             ),
             Self::TokensAgree => {

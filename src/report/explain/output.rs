@@ -9,6 +9,7 @@ use crate::analysis::agreement::{
 use crate::plan::Verification;
 use crate::plan::prompts::Prompts;
 use crate::report::outputs::greedy_command;
+use crate::shell::HINT;
 use crate::text::{line, plural, with_commas};
 
 /// The most reasons on one screen.
@@ -37,6 +38,7 @@ pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<P
     let agreement = &context.report.outputs.iter().find(|it| it.engine == *label)?.agreement;
     let mut part = Part::titled(format!("output: {}", agreement.cell()));
     part.say(meaning(agreement));
+    part.sentences.extend(why_not_exact(agreement));
     if detail == Detail::Full {
         let verifier = verifier(&agreement.against);
         scores(&mut part, agreement, &verifier);
@@ -49,6 +51,10 @@ pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<P
         // An output that is verified, but not exact, has a difference that its status allows.
         let is_allowed = !matches!(agreement.status, Status::Wrong | Status::Unverified);
         let kind = if is_allowed { "Allowed difference" } else { "Reason" };
+        // A reason whose step is the hint of the part does not repeat it.
+        let is_step = |hint: &str| Some(hint.trim_matches('`')) == agreement.next_step().as_deref();
+        let without_hint = reason.split_once(HINT).filter(|(_, hint)| is_step(hint));
+        let reason = without_hint.map_or(reason.as_str(), |(before, _)| before);
         part.say(format!("{kind}: {}.", line(reason).trim_end_matches('.')));
     }
     next_step(context, &mut part, configuration, agreement);
@@ -63,6 +69,29 @@ fn meaning(agreement: &Agreement) -> String {
     let name = agreement.status.name();
     let (first, rest) = name.split_at(1);
     format!("{}{rest}: {}", first.to_uppercase(), agreement.status.about())
+}
+
+/// The reason why an output is not `exact` although its log-probabilities are: its tokens differ.
+fn why_not_exact(agreement: &Agreement) -> Option<String> {
+    let is_close = agreement.rms().is_some_and(|rms| rms <= EXACT);
+    if agreement.status != Status::Agrees || !is_close {
+        return None;
+    }
+    let texts = agreement.greedy.as_ref().map(|it| (it.differing, it.texts, "generated text"));
+    let in_answers = agreement.token_loss.as_ref().map(|it| (it.differing, it.positions, "checked token"));
+    let single = agreement.gaps.as_ref().map(|it| (it.differing, it.positions, "checked token"));
+    let all = [texts, in_answers, single].into_iter().flatten();
+    let (differing, count, noun) = all.into_iter().find(|(differing, ..)| *differing > 0)?;
+    let (of, have) = (plural(with_commas(count), noun), if differing == 1 { "has" } else { "have" });
+    Some(match noun {
+        "generated text" => {
+            format!("It is not `exact`, because {} of {of} {have} other tokens.", with_commas(differing))
+        }
+        _ => format!(
+            "It is not `exact`, because the verifier gives another token at {} of {of}.",
+            with_commas(differing)
+        ),
+    })
 }
 
 fn verifier(against: &Against) -> String {
@@ -103,7 +132,7 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
         false => (AGREES.to_string(), format!(", up to {} `drifts`", two_digits(bounds.rms))),
     };
     part.say(format!(
-        "A difference of up to {EXACT} nats is `exact`, up to {agrees} `agrees`{drifts}. A larger one is `wrong` for an engine in {}.",
+        "A difference of up to {EXACT} nats is `exact` if all tokens are the same, up to {agrees} `agrees`{drifts}. A larger one is `wrong` for an engine in {}.",
         agreement.precision.name()
     ));
 }
@@ -128,11 +157,6 @@ fn costs(context: &Context, part: &mut Part, configuration: usize, agreement: &A
             line(&unmeasured.reason).trim_end_matches('.')
         ));
     }
-}
-
-/// `1 is`, `1,024 are`.
-fn are(count: usize) -> String {
-    format!("{} {}", with_commas(count), if count == 1 { "is" } else { "are" })
 }
 
 /// The comparison of generated tokens.
@@ -170,11 +194,11 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
             loss.bound.map_or_else(String::new, |bound| format!(" (above {} is wrong)", two_digits(bound)));
         let positions = with_commas(loss.positions);
         part.say(match loss.differing {
-            0 => format!("In whole answers, the verifier compared {positions} tokens: each one is its own choice."),
+            0 => format!("In whole answers, the verifier compared {positions} tokens, and gives the same ones."),
             differing => format!(
-                "In whole answers, the verifier compared {positions} tokens: {} not its own choice. To the verifier, the engine's tokens are less \
-                 likely, by {} nats in sum{bound}.",
-                are(differing),
+                "In whole answers, the verifier compared {positions} tokens, and gives another token at {} of them. To the verifier, the \
+                 engine's tokens are less likely, by {} nats in sum{bound}.",
+                with_commas(differing),
                 two_digits(loss.nats)
             ),
         });
@@ -184,16 +208,16 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
         let positions = with_commas(gaps.positions);
         if gaps.differing == 0 {
             part.say(format!(
-                "The verifier checked {positions} single tokens of measured requests: each one is its own choice."
+                "The verifier checked {positions} single tokens of measured requests, and gives the same ones."
             ));
             return;
         }
         part.say(format!(
-            "The verifier checked {positions} single tokens of measured requests: {} not its own choice.",
-            are(gaps.differing)
+            "The verifier checked {positions} single tokens of measured requests, and gives another token at {} of them.",
+            with_commas(gaps.differing)
         ));
         part.say(format!(
-            "Its own choice is more likely by {} nats on average (above {} is wrong), and by {} at most (above {} is wrong).",
+            "The verifier's token is more likely by {} nats on average (above {} is wrong), and by {} at most (above {} is wrong).",
             two_digits(gaps.mean),
             two_digits(bounds.gap),
             two_digits(gaps.worst),
@@ -223,8 +247,7 @@ fn early_text(context: &Context, part: &mut Part, configuration: usize, agreemen
     let is_verifier = agreement.against == Against::Itself;
     if can_depend && plan.verification != Verification::Off && !is_verifier {
         part.say(
-            "Not checked: whether it computes whole prompts. No checked token comes after a prompt whose first half can decide \
-             the next token.",
+            "Not checked: whether the engine computes the first half of each prompt. No checked token depends on it.",
         );
     }
 }

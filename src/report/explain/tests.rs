@@ -244,6 +244,30 @@ fn an_inconclusive_result_says_what_would_decide_it() {
 }
 
 #[test]
+fn an_output_with_exact_log_probabilities_and_other_tokens_says_why_it_only_agrees() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("results/curated/embedded.jsonl");
+    let record = crate::record::read(&file).unwrap();
+    let report = Report::of(&record);
+    let mut reasons = Vec::new();
+    for output in &report.outputs {
+        let [brief, full] = [Detail::Brief, Detail::Full].map(|detail| {
+            let explanation = explain(&record, std::slice::from_ref(&output.engine), detail).unwrap();
+            let sentences = explanation.parts.into_iter().flat_map(|part| part.sentences);
+            sentences.filter(|it| it.starts_with("It is not `exact`")).collect::<Vec<_>>()
+        });
+        assert_eq!(brief, full);
+        assert_eq!(brief.len(), usize::from(output.agreement.cell() == "agrees"), "{}", output.engine);
+        reasons.extend(brief);
+    }
+    reasons.sort();
+    let expected = [
+        "It is not `exact`, because 1 of 85 generated texts has other tokens.",
+        "It is not `exact`, because 2 of 85 generated texts have other tokens.",
+    ];
+    assert_eq!(reasons, expected);
+}
+
+#[test]
 fn the_status_of_an_output_has_its_deviation_its_bounds_and_the_next_step() {
     let mut record = checks::measured(&["patient-original", "beacon", "reed"], &[ORIGINAL, BEACON, REED]);
     checks::set_dtypes(&mut record, checks::VERIFIER, "f32", "f32");
