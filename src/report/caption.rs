@@ -72,6 +72,8 @@ fn overhead_line(overhead: &Overhead) -> String {
 
 fn how_often(report: &Report) -> String {
     let rounds = by_scenario(report, |row| row.case.rounds.to_string());
+    let is_fewer = report.workloads.iter().any(|it| report.rounds_beyond_budget(it).is_some());
+    let fewer = if is_fewer { ", fewer because of the budget" } else { "" };
     // Where some rows have fewer samples, a column says how many.
     let planned = if has_missing_samples(report) { "planned: " } else { "" };
     let mode = if report.mode == Mode::OneShot { "one-shot, a process for each request: " } else { "" };
@@ -80,7 +82,7 @@ fn how_often(report: &Report) -> String {
         Order::Sequential => "one engine after the other",
     };
     let warm = warm_ups(report).map_or_else(String::new, |warm| format!("; {warm}"));
-    format!("{mode}{planned}{}, {order}; rounds: {rounds}{warm}", blocks(report))
+    format!("{mode}{planned}{}, {order}; rounds: {rounds}{fewer}{warm}", blocks(report))
 }
 
 /// The number of blocks: `5 blocks`, `12 blocks (5 for load, decode; stopped by narrow intervals)`.

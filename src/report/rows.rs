@@ -164,6 +164,9 @@ pub struct MeasuredWorkload {
     pub workload: String,
     pub scenario: String,
     pub blocks: u32,
+    /// The fewest and the most rounds of a case in one block; `None` where nothing was measured.
+    #[serde(skip)]
+    pub rounds: Option<(usize, usize)>,
     /// `None` where the run ended before the workload was complete.
     pub stopped_by: Option<StoppedBy>,
     /// If the budget ended before the blocks that a verdict needs: a sufficient budget.

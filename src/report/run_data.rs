@@ -150,11 +150,30 @@ impl<'a> RunData<'a> {
                 workload: line(&workload.label),
                 scenario: line(&workload.scenario),
                 blocks: closed.map_or(planned_blocks, |closed| closed.blocks),
+                rounds: self.rounds(&workload.label),
                 stopped_by: closed.map(|closed| closed.by),
                 needs_budget: closed.and_then(|closed| closed.needs_budget.as_deref().map(line)),
             }
         });
         workloads.collect()
+    }
+
+    /// The fewest and the most rounds of a case of this workload in one block. A failure may have ended a block of its engine, so
+    /// failed cases do not count.
+    fn rounds(&self, workload: &str) -> Option<(usize, usize)> {
+        let cases = self.plan.cases.iter().enumerate();
+        let of_workload = cases
+            .filter(|(_, case)| case.workload.label == workload && self.is_row(case.configuration))
+            .filter(|(index, _)| self.failure(*index).is_none());
+        let in_blocks = of_workload.flat_map(|(index, _)| {
+            let launches = self.values.launches(index).iter();
+            let by_block = group_by_key(launches.map(|it| (it.launch.block, it.measured.len())));
+            by_block.into_iter().map(|(_, rounds)| rounds.iter().sum())
+        });
+        in_blocks.fold(None, |range: Option<(usize, usize)>, rounds| {
+            let (least, most) = range.unwrap_or((rounds, rounds));
+            Some((least.min(rounds), most.max(rounds)))
+        })
     }
 
     fn begun_blocks(&self) -> u32 {

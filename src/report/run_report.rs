@@ -20,6 +20,7 @@ use crate::machine::Machine;
 use crate::plan::{Mode, Order, budget};
 use crate::record::{Overhead, RunRecord};
 use crate::text::{line, plural};
+use stats::StoppedBy;
 
 /// A report of one run. Every text of the report is one safe line, without control characters and escape sequences; only a hint
 /// may have several lines.
@@ -125,6 +126,13 @@ impl Report {
     pub fn budget_is_too_short_for(&self, subject: &str) -> String {
         let budget = Duration::from_nanos(self.budget_ns.unwrap_or_default());
         budget::too_short_for(subject, budget, self.has_default_budget)
+    }
+
+    /// The planned rounds of a workload in each block, if the budget was too short for them in some block.
+    pub fn rounds_beyond_budget(&self, workload: &MeasuredWorkload) -> Option<u32> {
+        let row = self.rows.iter().find(|row| row.case.label == workload.workload)?;
+        let is_fewer = workload.rounds.is_some_and(|(least, _)| least < row.case.rounds as usize);
+        (is_fewer && workload.stopped_by == Some(StoppedBy::Time)).then_some(row.case.rounds)
     }
 
     pub fn of(record: &RunRecord) -> Self {

@@ -1,6 +1,6 @@
 //! A comparison in sentences: the ratio with its interval, the evidence, the noise floor, and why it is inconclusive.
 
-use super::context::{Context, Part};
+use super::context::{Context, More, Part};
 use crate::analysis::agreement::two_digits;
 use crate::analysis::compare::{self, Compared};
 use crate::plan::{Order, Role, budget};
@@ -11,8 +11,8 @@ use crate::report::verdict_lines::with_mark;
 use crate::report::verdicts::PairVerdict;
 use crate::text::{line, plural, three_digits, with_commas};
 use stats::{
-    Comparison, Evidence, FloorSource, MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Obstacle, Phrase,
-    SourcedFloor, StoppedBy, Verdict, with_other,
+    Comparison, Decision, Evidence, FloorSource, MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Obstacle,
+    Phrase, SourcedFloor, StoppedBy, Verdict, with_other,
 };
 
 /// The amount of detail of an explanation.
@@ -61,7 +61,7 @@ pub fn explain(
     match detail {
         // Without a verdict, the sentence itself has the number of blocks.
         Detail::Brief if comparison.decision.verdict.is_none() => {}
-        Detail::Brief => part.say(brief_evidence(context, compared.pair, &comparison)),
+        Detail::Brief => part.say(brief_evidence(context, compared.pair, &comparison, family)),
         Detail::Full => {
             interval(part, &comparison);
             probability(part, &comparison, family);
@@ -148,7 +148,7 @@ fn remedy(context: &Context, comparison: &Comparison) -> Option<String> {
     };
     Some(match blocks {
         Some(blocks) => {
-            let option = option_for(context, comparison, blocks);
+            let option = option_for(context, comparison, blocks).text();
             format!("about {blocks} blocks would decide it: `{option}`")
         }
         None => "even 200 blocks with this noise would not decide it".into(),
@@ -166,7 +166,7 @@ fn blocks_that_help(obstacle: Obstacle) -> Option<Option<usize>> {
 }
 
 /// The option that gives a comparison this many blocks: a larger budget if the budget ended the measurement.
-fn option_for(context: &Context, comparison: &Comparison, blocks: usize) -> String {
+fn option_for(context: &Context, comparison: &Comparison, blocks: usize) -> More {
     let report = context.report;
     // In an interrupted run, comparisons count as stopped by time, but no workload does: a larger budget would not help.
     let budget_ended = report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
@@ -176,9 +176,9 @@ fn option_for(context: &Context, comparison: &Comparison, blocks: usize) -> Stri
             // The warnings of the report name this budget.
             let known = report.sufficient_budget.clone().filter(|_| blocks <= MIN_VERDICT_BLOCKS);
             let estimated = || budget::for_blocks(budget_ns, comparison.blocks, blocks);
-            format!("--budget {}", known.unwrap_or_else(estimated))
+            More::Budget(known.unwrap_or_else(estimated))
         }
-        None => format!("--blocks {blocks}"),
+        None => More::Blocks(blocks),
     }
 }
 
@@ -200,7 +200,7 @@ fn sentence(
 }
 
 /// ``Evidence: 5 blocks; noise floor 3.10 %, from the twin of `toy`; p < 0.0001.``
-fn brief_evidence(context: &Context, pair: &PairVerdict, comparison: &Comparison) -> String {
+fn brief_evidence(context: &Context, pair: &PairVerdict, comparison: &Comparison, family: usize) -> String {
     let blocks = plural(comparison.blocks, "block");
     let floor = match comparison.floor {
         Some(SourcedFloor { source, of, .. }) => {
@@ -213,8 +213,8 @@ fn brief_evidence(context: &Context, pair: &PairVerdict, comparison: &Comparison
         }
         None => format!("{} ({})", in_words(None), why_no_floor(context, pair)),
     };
-    let p = comparison.decision.p_adjusted.or(comparison.decision.p);
-    let p = p.map_or_else(String::new, |p| format!("; {}", p_text(p)));
+    let p = corrected_p(&comparison.decision, family);
+    let p = p.map_or_else(String::new, |(_, text)| format!("; {text}"));
     format!("Evidence: {blocks}; {floor}{p}.")
 }
 
@@ -250,19 +250,24 @@ fn interval(part: &mut Part, comparison: &Comparison) {
 
 /// The p value in words.
 fn probability(part: &mut Part, comparison: &Comparison, family: usize) {
-    let decision = &comparison.decision;
-    let Some(p) = decision.p_adjusted.or(decision.p) else { return };
+    let Some((p, text)) = corrected_p(&comparison.decision, family) else { return };
     let frequency = match p {
         ..1e-4 => "in fewer than 1 of 10,000 runs".to_string(),
         1e-4..0.1 => format!("in about 1 of {} runs", with_commas((1.0 / p).round() as u64)),
         _ => format!("in about {:.0} % of runs", 100.0 * p),
     };
-    let correction = if decision.p_adjusted.is_some() && family > 1 {
-        format!(", corrected for {family} comparisons (Holm's method)")
-    } else {
-        String::new()
+    let method = if text == p_text(p) { "" } else { " (Holm's method)" };
+    part.say(format!("{text}{method}: noise alone would show such a difference {frequency}."));
+}
+
+/// The p value that decides, in words: `p = 0.21 after the correction for 180 comparisons`.
+fn corrected_p(decision: &Decision, family: usize) -> Option<(f64, String)> {
+    let p = decision.p_adjusted.or(decision.p)?;
+    let correction = match decision.p_adjusted {
+        Some(_) if family > 1 => format!(" after the correction for {family} comparisons"),
+        _ => String::new(),
     };
-    part.say(format!("{}{correction}: noise alone would show such a difference {frequency}.", p_text(p)));
+    Some((p, format!("{}{correction}", p_text(p))))
 }
 
 fn p_text(p: f64) -> String {
@@ -325,8 +330,7 @@ fn obstacle(
             part.say(format!(
                 "There is no verdict: {measured} with both sides, and a verdict needs {MIN_VERDICT_BLOCKS}."
             ));
-            let option = option_for(context, comparison, MIN_VERDICT_BLOCKS);
-            part.hint(format!("measure again with `{option}`"));
+            part.measure_again(option_for(context, comparison, MIN_VERDICT_BLOCKS));
         }
         return;
     }
@@ -335,7 +339,7 @@ fn obstacle(
             part.say(format!(
                 "About {blocks} blocks would decide it, if the noise stays the same. On a quieter machine, fewer may."
             ));
-            part.hint(format!("measure again with `{}`", option_for(context, comparison, blocks)));
+            part.measure_again(option_for(context, comparison, blocks));
         }
         None => part.say("Even 200 blocks with this noise would not decide it. A quieter machine may."),
     };
@@ -358,8 +362,10 @@ fn obstacle(
             more(part, blocks);
         }
         Obstacle::ManyComparisons { blocks } => {
+            let alone = comparison.decision.p.map_or_else(String::new, |p| format!(" ({})", p_text(p)));
             part.say(format!(
-                "It is inconclusive: among {family} comparisons, some differ by chance. Alone, this comparison would be significant."
+                "It is inconclusive: among {family} comparisons, some differ by chance. Alone, this comparison would be \
+                 significant{alone}."
             ));
             more(part, blocks);
         }

@@ -28,6 +28,43 @@ pub struct Part {
     /// Whether a ratio has `Mark::NotAQuotient`.
     #[serde(skip)]
     pub has_inexact_ratio: bool,
+    /// The option that gives all comparisons of the part enough blocks.
+    #[serde(skip)]
+    pub more: Option<More>,
+}
+
+/// The option of a further run with more blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum More {
+    Blocks(usize),
+    /// As `--budget` takes it.
+    Budget(String),
+}
+
+impl More {
+    pub fn text(&self) -> String {
+        match self {
+            Self::Blocks(blocks) => format!("--blocks {blocks}"),
+            Self::Budget(budget) => format!("--budget {budget}"),
+        }
+    }
+
+    pub fn hint(&self) -> String {
+        format!("measure again with `{}`", self.text())
+    }
+
+    /// Of two options, the larger one is enough for both. A budget counts as larger than any number of blocks, because the budget
+    /// ended the run.
+    pub fn largest(all: impl Iterator<Item = Self>) -> Option<Self> {
+        all.max_by_key(|it| match it {
+            Self::Blocks(blocks) => (0, *blocks as u64),
+            Self::Budget(budget) => {
+                let (number, unit) = budget.split_at(budget.len() - budget.len().min(1));
+                let seconds = if unit == "m" { 60 } else { 1 };
+                (1, number.parse().map_or(0, |number: u64| number * seconds))
+            }
+        })
+    }
 }
 
 impl Context<'_> {
@@ -66,6 +103,11 @@ impl Part {
         if !self.sentences.contains(&sentence) {
             self.sentences.push(sentence);
         }
+    }
+
+    /// Adds the remedy of more blocks. A part keeps the largest one, so that its comparisons have one remedy.
+    pub fn measure_again(&mut self, more: More) {
+        self.more = More::largest(self.more.take().into_iter().chain([more]));
     }
 
     /// Adds a remedy, unless the part has it already.

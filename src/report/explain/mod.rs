@@ -24,7 +24,7 @@ use super::run_report::Report;
 use crate::record::RunRecord;
 use crate::shell::quoted_command;
 pub use comparison::Detail;
-use context::{Context, Part, command};
+use context::{Context, More, Part, command};
 use subject::Subject;
 
 /// The explanation of an engine, of a case, of both, or of the terms of a report. JSON has these names: add, never rename.
@@ -103,6 +103,8 @@ impl Context<'_> {
             let mark = Mark::NotAQuotient;
             part.say(format!("`{mark}`: {}.", mark.about()));
         }
+        let more_blocks = more_blocks(&mut parts);
+        parts.extend(more_blocks);
         let more = self.more(subject, detail);
         Explanation { record: self.report.record.clone(), about: subject.name.clone(), parts, more }
     }
@@ -128,6 +130,20 @@ impl Context<'_> {
             (None, None) => Vec::new(),
         }
     }
+}
+
+/// The remedy of more blocks, once in an explanation: in the part that needs it, or after several that need it.
+fn more_blocks(parts: &mut [Part]) -> Option<Part> {
+    let more = More::largest(parts.iter().filter_map(|part| part.more.clone()))?;
+    let mut needing: Vec<&mut Part> = parts.iter_mut().filter(|part| part.more.is_some()).collect();
+    if let [only] = needing.as_mut_slice() {
+        only.hint(more.hint());
+        return None;
+    }
+    let mut part = Part::titled("next step");
+    part.say("This option gives each comparison above enough blocks, if more blocks can decide it.");
+    part.hint(more.hint());
+    Some(part)
 }
 
 impl Content for Explanation {

@@ -127,7 +127,9 @@ fn an_engine_has_its_verdict_with_the_evidence() {
     assert!(text.contains("x as fast as `patient-original` ["), "{text}");
     assert!(text.contains("with 95 % confidence, over 5 blocks with paired rounds."), "{text}");
     assert!(
-        text.contains("p < 0.0001, corrected for 2 comparisons (Holm's method): noise alone would show"),
+        text.contains(
+            "p < 0.0001 after the correction for 2 comparisons (Holm's method): noise alone would show"
+        ),
         "{text}"
     );
     assert!(text.contains("Best, ") && text.contains("tok/s: `beacon` decodes 1.6"), "{text}");
@@ -241,6 +243,54 @@ fn an_inconclusive_result_says_what_would_decide_it() {
     let few = explained(&record, "beacon decode");
     assert!(few.contains("There is no verdict: 2 blocks with both sides, and a verdict needs 5."), "{few}");
     assert!(few.contains("hint: measure again with `--blocks 5`"), "{few}");
+}
+
+#[test]
+fn the_number_of_rounds_is_that_of_the_measured_requests() {
+    let mut record = verified(&[ORIGINAL, BEACON]);
+    let first: Vec<u32> = record.launches.iter().filter(|it| it.block == 0).map(|it| it.launch).collect();
+    assert!(explained(&record, "decode").contains("It has 5 blocks of 3 rounds, because "));
+    record.samples.retain(|it| !first.contains(&it.launch) || it.index == 0);
+    record.closed.iter_mut().for_each(|it| it.by = stats::StoppedBy::Time);
+    let fewer = explained(&record, "decode");
+    let expected = "It ended after 5 blocks of 1 to 3 rounds, because the time budget was used up. It was too short for the planned \
+                    3 rounds in every block.";
+    assert!(fewer.contains(expected), "{fewer}");
+    let full = crate::report::tests::rendered(&record, "table", 100);
+    assert!(full.contains("rounds: 3, fewer because of the budget"), "{full}");
+}
+
+#[test]
+fn a_fixed_number_of_blocks_has_the_setting_that_fixed_it() {
+    let mut record = verified(&[ORIGINAL, BEACON]);
+    record.closed.iter_mut().for_each(|it| it.by = stats::StoppedBy::Fixed);
+    record.header.plan.extent.blocks = Some(5);
+    for (option, expected) in [
+        ("--blocks=5", "because `--blocks` set this number."),
+        ("--quick", "because `--quick` set this number."),
+        ("x.toml", "because the run file or the command set this number."),
+    ] {
+        record.header.command = ["orchestrate", option].map(String::from).to_vec();
+        let text = explained(&record, "decode");
+        assert!(text.contains(&format!("It has 5 blocks of 3 rounds, {expected}")), "{text}");
+    }
+    record.header.plan.extent.blocks = None;
+    assert!(explained(&record, "decode").contains("with `--order sequential` this number is fixed."));
+}
+
+#[test]
+fn an_explanation_has_one_remedy_of_more_blocks() {
+    let mut record = verified(&[ORIGINAL, BEACON, InventedEngine { dtype: "f32", ..REED }]);
+    record.launches.retain(|launch| launch.block < 2);
+    record.samples.retain(|sample| record.launches.iter().any(|it| it.launch == sample.launch));
+    let text = explained(&record, "decode");
+    assert_eq!(text.matches("There is no verdict: 2 blocks").count(), 3, "{text}");
+    assert_eq!(text.matches("hint: measure again with ").count(), 1, "{text}");
+    assert!(text.contains("next step") && text.contains("hint: measure again with `--blocks 5`"), "{text}");
+    let budget = |text: &str| More::Budget(text.into());
+    let all = [More::Blocks(200), budget("5m"), budget("90s"), budget("7m"), More::Blocks(6)];
+    assert_eq!(More::largest(all.into_iter()), Some(budget("7m")));
+    assert_eq!(More::largest([More::Blocks(13), More::Blocks(6)].into_iter()), Some(More::Blocks(13)));
 }
 
 #[test]

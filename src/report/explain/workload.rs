@@ -89,7 +89,7 @@ fn extent(context: &Context, workload: &str) -> Part {
                 plural(floor.blocks(), "block")
             ));
             part.say(format!(
-                "Only comparisons with `{}` use this noise floor. Two other engines have one only after a calibration.",
+                "Only comparisons with `{}` use this noise floor. Comparisons of two other engines have one only after `orchestrate calibrate`.",
                 noise.engine
             ));
         }
@@ -97,14 +97,17 @@ fn extent(context: &Context, workload: &str) -> Part {
     part
 }
 
-/// `It ended after 5 blocks of 3 rounds, because all intervals were narrow enough.`
+/// `It ended after 5 blocks of 3 rounds, because all intervals were narrow enough.` The rounds are those that ran.
 fn blocks(context: &Context, workload: &str) -> String {
     let Some(measured) = context.report.workloads.iter().find(|it| it.workload == workload) else {
         return "The number of blocks is unknown.".into();
     };
     let blocks = plural(measured.blocks, "block");
-    let rounds = context.report.rows.iter().find(|row| row.case.label == workload).map(|row| row.case.rounds);
-    let rounds = rounds.map_or_else(String::new, |rounds| format!(" of {}", plural(rounds, "round")));
+    let rounds = match measured.rounds {
+        Some((least, most)) if least == most => format!(" of {}", plural(most, "round")),
+        Some((least, most)) => format!(" of {least} to {most} rounds"),
+        None => String::new(),
+    };
     match measured.stopped_by {
         Some(StoppedBy::Width) => {
             format!("It ended after {blocks}{rounds}, because all intervals were narrow enough.")
@@ -116,12 +119,33 @@ fn blocks(context: &Context, workload: &str) -> String {
             )
         }
         Some(StoppedBy::Time) => {
-            format!("It ended after {blocks}{rounds}, because the time budget was used up.")
+            let planned = context.report.rounds_beyond_budget(measured);
+            let fewer = planned.map_or_else(String::new, |planned| {
+                format!(" It was too short for the planned {} in every block.", plural(planned, "round"))
+            });
+            format!("It ended after {blocks}{rounds}, because the time budget was used up.{fewer}")
+        }
+        // A sequential run has a fixed number of blocks, even if no option sets one.
+        Some(StoppedBy::Fixed) if context.report.planned_blocks.is_none() => {
+            format!("It has {blocks}{rounds}: with `--order sequential` this number is fixed.")
         }
         Some(StoppedBy::Fixed) => {
-            format!("It has {blocks}{rounds}: the command line or the sequential order set this number.")
+            format!("It has {blocks}{rounds}, because {} set this number.", setting_of_blocks(context))
         }
         None => format!("The run ended before this case was complete; it has up to {blocks}{rounds}."),
+    }
+}
+
+/// The option of the recorded command that set the number of blocks, or the run file.
+fn setting_of_blocks(context: &Context) -> &'static str {
+    let is_given = |option: &&str| {
+        let is_option = |word: &String| word == option || word.starts_with(&format!("{option}="));
+        context.report.command.iter().any(is_option)
+    };
+    match ["--blocks", "--quick"].into_iter().find(is_given) {
+        Some("--blocks") => "`--blocks`",
+        Some(_) => "`--quick`",
+        None => "the run file or the command",
     }
 }
 
