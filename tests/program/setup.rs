@@ -1,7 +1,7 @@
 //! Tests of the set-up of engines in a source tree: manifests, presets, builds and environments. The tree and its
 //! engines are invented.
 
-use crate::support::record::{Record, case_of};
+use crate::support::record::{Record, case_of, files};
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{
     Outcome, Running, Scratch, build_command, driver, fake_engine, finish, root, write_program,
@@ -352,10 +352,16 @@ fn an_interrupt_during_set_up_ends_the_builder_and_the_run() {
 #[test]
 fn without_set_up_nothing_is_built_and_missing_programs_are_reported() {
     let scratch = tree();
-    let (outcome, record) = measure(&scratch, &["--all", "--no-setup"]);
-    assert_eq!((outcome.code, record.entries("sample").len()), (Some(4), 0), "{outcome:?}");
-    assert_eq!(failure(&record, "able").1, "not built");
-    assert!(!scratch.join("target").exists());
+    let mut command = scratch.orchestrate_without_checkout();
+    command.args(DECODE).args(["--all", "--no-setup", "-m"]).arg(root().join("models/embedded"));
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(4);
+    let able = &outcome.json()["failed"][0];
+    assert_eq!(
+        (&able["engine"]["label"], &able["failure"]["message"]),
+        (&"able".into(), &"not built".into())
+    );
+    outcome.assert_stderr(&["no record: nothing was measured"]);
+    assert!(files(&scratch.results()).is_empty() && !scratch.join("target").exists());
 }
 
 #[test]
