@@ -215,14 +215,16 @@ fn expected_parts(plan: &Plan, expected: &Expected) -> Vec<String> {
     });
     if is_known {
         let before_ns = expected.checks_ns + expected.scoring_ns;
-        let check_ns = expected.token_check.expected().as_nanos() as f64;
-        let all_ns = before_ns + expected.block_ns * min_blocks as f64 + check_ns;
-        parts.push(format!(
-            "together, with {}: {}; first results after {}",
-            plural(min_blocks, "block"),
-            about(all_ns),
-            about(before_ns + expected.block_ns)
-        ));
+        let first = format!("first results after {}", about(before_ns + expected.block_ns));
+        let check_ns = expected.token_check.known().map(|time| time.as_nanos() as f64);
+        parts.push(match check_ns {
+            Some(check_ns) => {
+                let all_ns = before_ns + expected.block_ns * min_blocks as f64 + check_ns;
+                format!("together, with {}: {}; {first}", plural(min_blocks, "block"), about(all_ns))
+            }
+            // A sum would count the unknown check as some time.
+            None => first,
+        });
     }
     parts
 }
@@ -276,6 +278,21 @@ mod tests {
         assert!(shown.contains("continues a prompt") && !shown.contains("expected times"), "{shown}");
         engines.verification = Verification::Off;
         assert!(!describe(&planned(&engines).header.plan, &history, &[]).contains("output checks"));
+    }
+
+    #[test]
+    fn without_the_time_of_the_token_check_no_sum_is_shown() {
+        let engines =
+            Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
+        let record = measured(&engines, &[ORIGINAL, BEACON]);
+        let plan = &record.header.plan;
+        let mut expected = Expected::of(plan, &EarlierTimes::of(std::slice::from_ref(&record)), &[]);
+        for (token_check, has_sum) in [(TokenCheck::Off, true), (TokenCheck::Unknown, false)] {
+            expected.token_check = token_check;
+            let parts = expected_parts(plan, &expected).join("\n");
+            assert_eq!(parts.contains("together"), has_sum, "{parts}");
+            assert!(parts.contains("first results after about 40 s"), "{parts}");
+        }
     }
 
     #[test]

@@ -189,13 +189,18 @@ impl Budget {
     pub fn describe(&self, expected: &Expected) -> String {
         let kind = if self.is_default { "default time budget" } else { "time budget" };
         let (budget, wanted) = (format!("the {kind} is {}", rounded_time(self.ns)), self.blocks);
+        // The run keeps this time, so fewer rounds fit than the times of the blocks suggest.
+        let kept = match expected.token_check {
+            TokenCheck::Unknown => "; the run keeps up to half of it for the check of the measured tokens",
+            TokenCheck::Off | TokenCheck::Takes(_) => "",
+        };
         match self.fit(expected) {
             Fit::Unknown if wanted == 1 => format!("{budget}; rounds that do not fit are left out"),
             Fit::Unknown => format!("{budget}; the first block shows how many blocks fit"),
-            Fit::Complete(1) => format!("{budget}: about 1 block fits"),
-            Fit::Complete(blocks) => format!("{budget}: about {blocks} blocks fit"),
-            Fit::FewerRounds if wanted == 1 => format!("{budget}: the block fits, with fewer rounds"),
-            Fit::FewerRounds => format!("{budget}: {wanted} blocks fit, with fewer rounds"),
+            Fit::Complete(1) => format!("{budget}: about 1 block fits{kept}"),
+            Fit::Complete(blocks) => format!("{budget}: about {blocks} blocks fit{kept}"),
+            Fit::FewerRounds if wanted == 1 => format!("{budget}: the block fits, with fewer rounds{kept}"),
+            Fit::FewerRounds => format!("{budget}: {wanted} blocks fit, with fewer rounds{kept}"),
             fit @ (Fit::TooShort(_) | Fit::ShortChecks) => {
                 let (too_short, sufficient) = (self.too_short(fit), self.sufficient(expected));
                 format!("{too_short}; {}\nhint: --budget {sufficient}", budget::PROPOSAL)
@@ -307,6 +312,15 @@ mod tests {
                 && by_default.contains("(the first one takes longer"),
             "{by_default}"
         );
+    }
+
+    #[test]
+    fn the_time_kept_for_a_check_of_unknown_time_is_named() {
+        let described = |token_check| budget(60.0).describe(&Expected { token_check, ..expected(0) });
+        assert!(!described(TokenCheck::Off).contains("keeps"));
+        let kept = "the time budget is 1 min: about 5 blocks fit; the run keeps up to half of it for the check of \
+                    the measured tokens";
+        assert_eq!(described(TokenCheck::Unknown), kept);
     }
 
     #[test]

@@ -51,18 +51,18 @@ impl TokenCheck {
         if is_checked { time.map_or(Self::Unknown, Self::Takes) } else { Self::Off }
     }
 
-    /// The time that the check probably takes.
-    pub fn expected(self) -> Duration {
+    /// The time of the check, unless it is unknown.
+    pub fn known(self) -> Option<Duration> {
         match self {
-            Self::Off => Duration::ZERO,
-            Self::Unknown => UNKNOWN_TOKEN_CHECK,
-            Self::Takes(time) => time,
+            Self::Off => Some(Duration::ZERO),
+            Self::Unknown => None,
+            Self::Takes(time) => Some(time),
         }
     }
 
     /// The time that the check needs, with a reserve.
     pub fn needed(self) -> Duration {
-        self.expected().mul_f64(RESERVE)
+        self.known().unwrap_or(UNKNOWN_TOKEN_CHECK).mul_f64(RESERVE)
     }
 
     /// The part that a run reserves for the check, of the time that is left after the first output checks.
