@@ -255,7 +255,7 @@ fn an_engine_in_javascript_without_a_kit_passes() {
 #[test]
 fn an_engine_that_no_run_can_verify_gets_the_next_step() {
     let scratch = Scratch::new();
-    let hint = "\nUNVERIFIED in every run; hint: implement `score` and `prompt_ids`\n";
+    let hint = "\nUNVERIFIED in every run, with any verifier; hint: implement `score` and `prompt_ids`\n";
     let partial = scratch.engine("partial", r#"--capabilities '{"prompt_ids":false}'"#);
     assert!(check(&scratch, &partial, &[]).stdout.ends_with(hint));
     let smallest = root().join("tests/smallest-engine.py");

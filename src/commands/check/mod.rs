@@ -110,7 +110,10 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     };
     output::print_text(&verdict)?;
     if subject.blocked().is_none() && !subject.can_be_verified() {
-        output::print_text(&format!("UNVERIFIED in every run; hint: {}\n", implement(&FEATURES)))?;
+        output::print_text(&format!(
+            "UNVERIFIED in every run, with any verifier; hint: {}\n",
+            implement(&FEATURES)
+        ))?;
     }
     Ok(if printed.counts.wrong + printed.counts.skipped == 0 { DONE } else { FAILED_CASES })
 }
