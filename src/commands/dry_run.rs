@@ -69,6 +69,7 @@ fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> St
         };
         lines.push(format!("  {}{model}{dtype}{note}", configuration.label));
     }
+    lines.extend(hints(plan, prepared_first));
     lines.extend([String::new(), "requests to each of them:".into()]);
     let mut listed = BTreeSet::new();
     let workloads = plan.cases.iter().map(|case| &case.workload);
@@ -92,6 +93,19 @@ fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> St
     lines.extend(output_checks(plan));
     lines.extend(describe_time(plan, &expected));
     text::break_lines(&lines.join("\n"), WIDTH)
+}
+
+/// The commands that help configurations that cannot start, each once.
+fn hints(plan: &Plan, prepared_first: &[String]) -> Vec<String> {
+    let mut hints: Vec<String> = Vec::new();
+    let cannot_start = plan.configurations.iter().filter(|it| !is_prepared_first(it, prepared_first));
+    for command in cannot_start.filter_map(|it| it.unavailable.as_ref()?.hints().next()) {
+        let hint = format!("hint: {command}");
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    hints
 }
 
 /// Whether a workload is not measured because a one-shot process gets no `hello`. A text is scored in launches of its own, which
@@ -310,5 +324,8 @@ mod tests {
             "{shown}"
         );
         assert!(unbroken(&shown).contains(&format!("beacon on embedded ({reason})")), "{shown}");
+        assert_eq!(shown.matches("\nhint: orchestrate setup beacon\n").count(), 1, "{shown}");
+        let prepared = describe(&record.header.plan, &history, &["beacon".into()]);
+        assert!(!prepared.contains("hint: orchestrate setup"), "{prepared}");
     }
 }

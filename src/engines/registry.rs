@@ -304,14 +304,12 @@ impl Registry {
             (None, _) if self.root.is_some() => State::NotBuilt,
             (None, _) => {
                 let (binary, name) = (program.binary, &engine.manifest.name);
-                let (how, hint) = match program.only_for {
-                    None => ("install it from", format!("cargo install --locked --path engines/{name}")),
-                    Some(family) => {
-                        ("build it in", format!("cargo run --release -- setup {name} --device {family}"))
-                    }
+                let command = match program.only_for {
+                    None => format!("cargo install --locked --path engines/{name}"),
+                    Some(family) => format!("cargo run --release -- setup {name} --device {family}"),
                 };
-                let searched = "beside this program or on PATH";
-                cannot_run(format!("no `{binary}` {searched}; {how} a checkout of the source"), Some(hint))
+                let hint = format!("{command} # in a checkout of the source");
+                cannot_run(format!("no `{binary}` beside this program or on PATH"), Some(hint))
             }
         }
     }
