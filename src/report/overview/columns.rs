@@ -354,8 +354,9 @@ pub fn sort(overview: &mut Overview, name: &str) -> bool {
     };
     // Of several prompt lengths of a scenario, the last one counts.
     let by_workload = columns.iter().rev().find(|column| is_workload(column));
-    // A title as in the head of the table, `TTFT @512` or `TTFT@512`; or its first word, `TTFT`, for the last such column.
-    let without_spaces = |text: &str| text.to_lowercase().split_whitespace().collect::<String>();
+    // A title as in the head of the table, `TTFT @512` or `TTFT@512`, or as in a scenario's name, `cold-start`; or its first word, `TTFT`, for the last such column.
+    let separates = |it: char| it.is_whitespace() || it == '-';
+    let without_spaces = |text: &str| text.to_lowercase().split(separates).collect::<String>();
     let wanted = without_spaces(name);
     let has_title = |column: &&ValueColumn| {
         let first_word = column.title.split_whitespace().next().unwrap_or_default();

@@ -325,6 +325,7 @@ fn rows_are_sorted_by_the_column_that_the_user_names() {
     assert_eq!(first("prefill").0, "beacon");
     assert_eq!(first("ttft 128").0, "beacon");
     assert_eq!(first("peak_memory").0, "coal");
+    assert_eq!(first("peak-mem").0, "coal");
     assert_eq!(first("engine").0, "absent");
     let (row, text) = first("depth");
     assert_eq!(row, "coal");
