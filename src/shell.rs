@@ -52,7 +52,9 @@ pub fn did_you_mean(name: &str, known: &[&str]) -> Option<String> {
         [] => None,
         // The name may come from an environment variable or from a file.
         [one] => Some(corrected_command(name, one).unwrap_or_else(|| format!("did you mean `{one}`?"))),
-        several => Some(listed(several)).filter(|_| several.len() <= MAX_NEAR_NAMES),
+        // These are not all known names.
+        several => Some(format!("did you mean {}?", text::either(several)))
+            .filter(|_| several.len() <= MAX_NEAR_NAMES),
     }
 }
 
@@ -103,10 +105,13 @@ pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// The known names that the user may have meant. These are the nearest ones, if at most a third of the letters of the longer name
 /// differ. Otherwise they are those that begin with the name, if it has two letters or more. Otherwise the name is compared
-/// without its last part: `itl` for `itl_p99`, `decode` for `decoed=3`.
+/// without its last part: `itl` for `itl_p99`, `decode` for `decoed=3`. A known name may have the name as a word: `peak mem` for
+/// `mem`.
 pub fn similar_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     let name = name.to_lowercase();
     let near = nearest_names(&name, known);
+    let has_word = |known: &&&'a str| known.to_lowercase().split(' ').any(|word| word == name);
+    let with_word = || known.iter().filter(has_word).copied().collect::<Vec<_>>();
     let begins = |known: &&&'a str| name.len() >= 2 && known.to_lowercase().starts_with(&name);
     let longer = || known.iter().filter(begins).copied().collect::<Vec<_>>();
     let without_part = || {
@@ -115,6 +120,7 @@ pub fn similar_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     };
     [near]
         .into_iter()
+        .chain(std::iter::once_with(with_word))
         .chain(std::iter::once_with(longer))
         .chain(std::iter::once_with(without_part))
         .find(|found| !found.is_empty())
@@ -261,6 +267,55 @@ pub fn this_command_with(words: &[&str]) -> String {
     format!("{PROGRAM} {}", pasteable(&words))
 }
 
+/// The command line of this process with another value of an option, in place of this item of its list, or else of its whole value.
+/// If it does not have the option, the value is at the end.
+pub fn this_command_with_value(option: &str, wrong: Option<&str>, right: &str) -> String {
+    with_value(std::env::args().skip(1).collect(), option, wrong, right)
+}
+
+fn with_value(mut words: Vec<String>, option: &str, wrong: Option<&str>, right: &str) -> String {
+    let is_wrong = |item: &str| wrong.is_none_or(|wrong| item.eq_ignore_ascii_case(wrong));
+    let mut found = false;
+    for at in 0..words.len() {
+        let start = match words[at].strip_prefix(option) {
+            Some(rest) if rest.starts_with('=') => option.len() + 1,
+            _ if at > 0 && words[at - 1] == option => 0,
+            _ => continue,
+        };
+        let (before, list) = words[at].split_at(start);
+        let items = if wrong.is_some() { list.split(',').collect() } else { vec![list] };
+        found |= items.iter().any(|item| is_wrong(item));
+        let items: Vec<&str> =
+            items.into_iter().map(|item| if is_wrong(item) { right } else { item }).collect();
+        words[at] = format!("{before}{}", items.join(","));
+    }
+    match found {
+        true => format!("{PROGRAM} {}", pasteable(&words)),
+        false => without(words, &[(option, true)], &[option, right]),
+    }
+}
+
+/// The command line of this process without these options, and with more words at its end. The second value of an option is whether
+/// it takes a value.
+pub fn this_command_without(options: &[(&str, bool)], more: &[&str]) -> String {
+    without(std::env::args().skip(1).collect(), options, more)
+}
+
+fn without(words: Vec<String>, options: &[(&str, bool)], more: &[&str]) -> String {
+    let mut kept = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        match options.iter().find(|(option, _)| *option == name) {
+            Some((_, takes_value)) if *takes_value && name == word => drop(words.next()),
+            Some(_) => {}
+            None => kept.push(word),
+        }
+    }
+    kept.extend(more.iter().map(ToString::to_string));
+    format!("{PROGRAM} {}", pasteable(&kept))
+}
+
 /// A command with the quotes that a shell needs.
 pub fn pasteable(command: &[String]) -> String {
     let needs_no_quotes = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
@@ -401,8 +456,10 @@ mod tests {
             ["itl", "decode", "decode_rate", "anvil", "decode"].map(Some)
         );
         assert_eq!(similar("x_p99"), None);
+        let titles = ["memory_file", "peak mem", "memory over weights"];
+        assert_eq!(similar_name("mem", &titles), Some("peak mem"), "a word of the title");
         let choice = did_you_mean("llama-3-7b", &shapes);
-        assert_eq!(choice.as_deref(), Some("choose one of `llama-2-7b`, `llama-3-8b`"));
+        assert_eq!(choice.as_deref(), Some("did you mean `llama-2-7b` or `llama-3-8b`?"));
     }
 
     #[test]
@@ -421,6 +478,25 @@ mod tests {
         }
         assert_eq!(hint(&["-e", "hmrw2", "--prompt", "of hmrw"]), None);
         assert_eq!(name_in("größer", "ö"), None);
+    }
+
+    #[test]
+    fn a_hint_repeats_the_command_line_with_another_value_or_without_an_option() {
+        let words = |line: &str| line.split(' ').map(String::from).collect::<Vec<_>>();
+        for (line, wrong, expected) in [
+            ("-e cuda --device cuda", Some("cuda"), "-e cuda --device cpu"),
+            ("--device=x,cuda -e a", Some("cuda"), "--device=x,cpu -e a"),
+            ("--device a,b -e c", None, "--device cpu -e c"),
+            ("--device a --device=b -e c", Some("x"), "-e c --device cpu"),
+            ("run cuda.toml", Some("cuda"), "run cuda.toml --device cpu"),
+        ] {
+            let shown = with_value(words(line), "--device", wrong, "cpu");
+            assert_eq!(shown, format!("{PROGRAM} {expected}"), "{line}");
+        }
+        let line = words("-e a --quick --mode one-shot --blocks=2 x");
+        let shown =
+            without(line, &[("--quick", false), ("--mode", true), ("--blocks", true)], &["--blocks", "5"]);
+        assert_eq!(shown, format!("{PROGRAM} -e a x --blocks 5"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crate::analysis::metric::{METRICS, Metric};
 use crate::plan::scenario::{SCENARIOS, SuiteTable};
 use crate::report::{self, Format, TableId};
-use crate::shell::{Usage, unknown_name_or};
+use crate::shell::{Usage, this_command_with_value, this_command_without, unknown_name_or};
 
 /// The format of a report, and its optional parts.
 #[derive(Debug, Args)]
@@ -94,9 +94,9 @@ impl ViewArgs {
     pub fn check_format(&self) -> Result<(), Usage> {
         if self.pairs && self.format.has_lines() {
             let why = format!("a line of {} cannot hold a comparison with several engines", self.format.name);
-            let others = report::FORMATS.iter().filter(|it| !it.has_lines()).map(|it| it.name);
-            let others = any_of(&others.collect::<Vec<_>>());
-            return Err(Usage(format!("--pairs: {why}\nhint: --format {others}")));
+            let other = report::FORMATS.iter().find(|it| !it.has_lines()).map_or("table", |it| it.name);
+            let hint = this_command_with_value("--format", None, other);
+            return Err(Usage(format!("--pairs: {why}\nhint: {hint}")));
         }
         Ok(())
     }
@@ -108,7 +108,14 @@ impl ViewArgs {
         let Some(name) = &self.sort else { return Ok(()) };
         if self.full {
             let message = "--sort: it orders the one screen, and the full report has the order of the plan";
-            return Err(Usage(format!("{message}\nhint: leave out --full")));
+            let hint = this_command_without(&[("--full", false)], &[]);
+            return Err(Usage(format!("{message}\nhint: {hint}")));
+        }
+        if !self.format.is_for_people() {
+            let format = self.format.name;
+            let message = format!("--sort: it orders the one screen, and {format} has the order of the plan");
+            let hint = this_command_without(&[("--sort", true)], &[]);
+            return Err(Usage(format!("{message}\nhint: {hint}")));
         }
         let scenarios = SCENARIOS.iter().map(|scenario| scenario.name).chain(own.iter().copied());
         // A record has the scenario of each of its cases.
@@ -172,10 +179,11 @@ mod tests {
             price_per_hour: None,
         };
         let refused = view(&LINES).check(&[]).unwrap_err().to_string();
-        assert!(refused.contains("a line of records") && refused.contains("\nhint: --format "), "{refused}");
+        assert!(refused.contains("a line of records") && refused.ends_with(" --format table"), "{refused}");
         for format in FORMATS {
             assert_eq!(view(format).check(&[]).is_err(), format.has_lines(), "{}", format.name);
-            assert_eq!(refused.contains(&format!(" {}", format.name)), !format.has_lines(), "{refused}");
+            let sorted = ViewArgs { pairs: false, sort: Some("decode".into()), ..view(format) };
+            assert_eq!(sorted.check(&[]).is_err(), !format.is_for_people(), "{}", format.name);
         }
     }
 

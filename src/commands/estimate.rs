@@ -10,6 +10,7 @@ use crate::plan::budget::{self, FIRST_CHECK_DIVISOR, RunTimes, TokenCheck};
 use crate::plan::{Configuration, Order, Plan, Role, Verification};
 use crate::record::{self, RunRecord};
 use crate::run;
+use crate::shell::this_command_with_value;
 use crate::text;
 use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS};
 
@@ -203,7 +204,7 @@ impl Budget {
             Fit::FewerRounds => format!("{budget}: {wanted} blocks fit, with fewer rounds{kept}"),
             fit @ (Fit::TooShort(_) | Fit::ShortChecks) => {
                 let (too_short, sufficient) = (self.too_short(fit), self.sufficient(expected));
-                format!("{too_short}; {}\nhint: --budget {sufficient}", budget::PROPOSAL)
+                format!("{too_short}; {}\nhint: {sufficient}", budget::PROPOSAL)
             }
         }
     }
@@ -212,9 +213,7 @@ impl Budget {
         let fit = self.fit(expected);
         matches!(fit, Fit::TooShort(_) | Fit::ShortChecks).then(|| {
             let (too_short, sufficient) = (self.too_short(fit), self.sufficient(expected));
-            format!(
-                "{too_short}, by the times of earlier runs on this machine; hint: `--budget {sufficient}`"
-            )
+            format!("{too_short}, by the times of earlier runs on this machine; hint: `{sufficient}`")
         })
     }
 
@@ -235,6 +234,7 @@ impl Budget {
         }
     }
 
+    /// The command line of this process with a budget that is probably sufficient.
     fn sufficient(&self, expected: &Expected) -> String {
         let times = RunTimes {
             before_blocks: duration(expected.checks_ns + expected.scoring_ns),
@@ -242,7 +242,7 @@ impl Budget {
             blocks: duration(expected.block_ns * self.blocks as f64),
             token_check: expected.token_check,
         };
-        budget::budget_text(times.sufficient_budget())
+        this_command_with_value("--budget", None, &budget::budget_text(times.sufficient_budget()))
     }
 }
 
@@ -290,6 +290,11 @@ mod tests {
         }
     }
 
+    /// The command line of the tests with this budget.
+    fn with_budget(budget: &str) -> String {
+        this_command_with_value("--budget", None, budget)
+    }
+
     fn budget(seconds: f64) -> Budget {
         Budget { ns: seconds * 1e9, is_default: false, blocks: 5, max_blocks: 20 }
     }
@@ -302,8 +307,11 @@ mod tests {
         assert_eq!(message(20.0), "the time budget is 20 s: 5 blocks fit, with fewer rounds");
         assert_eq!(
             message(10.0),
-            "--budget 10s is too short for the 5 blocks of a verdict (about 2 fit, with one round each); the proposed budget has a \
-             reserve, and each check gets at most half of the time that is left\nhint: --budget 70s"
+            format!(
+                "--budget 10s is too short for the 5 blocks of a verdict (about 2 fit, with one round each); the proposed budget has \
+                 a reserve, and each check gets at most half of the time that is left\nhint: {}",
+                with_budget("70s")
+            )
         );
         assert!(message(2.0).contains("(none fits, not even with one round)"));
         let by_default = Budget { is_default: true, ..budget(4.0) }.describe(&expected(0));
@@ -347,10 +355,12 @@ mod tests {
         );
         let described = budget(40.0).describe(&expected(20));
         assert!(described.starts_with("--budget 40s is too short for the output checks; "), "{described}");
-        assert!(described.ends_with("\nhint: --budget 90s"), "{described}");
-        let warning = "--budget 40s is too short for the output checks, by the times of earlier runs on this machine; hint: \
-                       `--budget 90s`";
-        assert_eq!(budget(40.0).warning(&expected(20)).as_deref(), Some(warning));
+        assert!(described.ends_with(&format!("\nhint: {}", with_budget("90s"))), "{described}");
+        let warning = format!(
+            "--budget 40s is too short for the output checks, by the times of earlier runs on this machine; hint: `{}`",
+            with_budget("90s")
+        );
+        assert_eq!(budget(40.0).warning(&expected(20)), Some(warning));
         // The default budget ends no check.
         assert_eq!(Budget { is_default: true, ..budget(40.0) }.warning(&expected(20)), None);
         // In the proposed budget, everything fits.
@@ -360,8 +370,11 @@ mod tests {
 
     #[test]
     fn a_budget_that_is_too_short_gets_a_warning() {
-        let of_blocks = "is too short for the 5 blocks of a verdict (about 2 fit, with one round each), by the times of earlier runs \
-                         on this machine; hint: `--budget 70s`";
+        let of_blocks = format!(
+            "is too short for the 5 blocks of a verdict (about 2 fit, with one round each), by the times of earlier runs on this \
+             machine; hint: `{}`",
+            with_budget("70s")
+        );
         assert_eq!(budget(10.0).warning(&expected(0)), Some(format!("--budget 10s {of_blocks}")));
         let by_default = Budget { is_default: true, ..budget(10.0) };
         let expected_warning = format!("the default time budget of 10 s {of_blocks}");

@@ -30,7 +30,7 @@ use crate::record::{
 use crate::run::Event;
 use crate::run::process::{Deadlines, Keeper, PassedVariables};
 use crate::run::{self, Settings};
-use crate::shell::Usage;
+use crate::shell::{Usage, this_command_with_value};
 use crate::text;
 
 /// The message after an interrupt during set-up. The next run continues an interrupted build and recreates an incomplete
@@ -248,8 +248,9 @@ fn check_json_file(json: Option<&Path>) -> Result<()> {
     let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
     let folder = json.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let problem = format!(
-        "cannot write the report to `{}`: its folder does not exist, or the path is a folder\nhint: --json report.json",
-        json.display()
+        "cannot write the report to `{}`: its folder does not exist, or the path is a folder\nhint: {}",
+        json.display(),
+        this_command_with_value("--json", None, "report.json")
     );
     ensure!(folder.is_dir() && !json.is_dir(), Usage(problem));
     Ok(())

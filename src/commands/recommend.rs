@@ -18,7 +18,7 @@ use crate::plan::{Mode, Order, Plan, Selection};
 use crate::record::{self, RunRecord};
 use crate::report::recommendation::Recommendation;
 use crate::report::{Content, Report};
-use crate::shell::Usage;
+use crate::shell::{Usage, this_command_with_value};
 use crate::text::{plural, time};
 
 #[derive(Debug, Args)]
@@ -175,7 +175,8 @@ fn refuse_unused_arguments(run: &RunArgs) -> Result<()> {
         ensure!(!is_given, Usage(format!("`recommend` takes no `{flag}`: {why}")));
     }
     let format = view.format.name;
-    let why = format!("--format {format}: a recommendation is not a list of values\nhint: --format json");
+    let hint = this_command_with_value("--format", None, "json");
+    let why = format!("--format {format}: a recommendation is not a list of values\nhint: {hint}");
     ensure!(!view.format.has_lines(), Usage(why));
     Ok(())
 }

@@ -11,7 +11,10 @@ use super::output;
 use crate::cli::exit_code::USAGE;
 use crate::cli::refusal::{excluded, message, option, subcommand, text_of, texts_of};
 use crate::engines::registry::Registry;
-use crate::shell::{PROGRAM, corrected_command, did_you_mean, listed, pasteable, similar_name};
+use crate::shell::{
+    PROGRAM, corrected_command, did_you_mean, did_you_mean_file, listed, pasteable, similar_name,
+    this_command_with_value, this_command_without,
+};
 
 /// Prints the error, or the help or version that the user requested. Returns the exit code. `words`: the command line that clap
 /// refused, with the name of the program.
@@ -70,7 +73,9 @@ impl<'a> Refused<'a> {
                 known => Some(did_you_mean(value, &known).unwrap_or_else(|| listed(&known))),
             },
             ErrorKind::ValueValidation => {
-                example(&message(self.error)).and_then(|it| corrected_command(value, &it))
+                let right = accepted(&message(self.error), value);
+                let right = right.map(|right| this_command_with_value(&option, Some(value), &right));
+                right.or_else(|| self.another_file(&option, value))
             }
             ErrorKind::MissingRequiredArgument => {
                 text_of(self.error, ContextKind::InvalidArg).map(|argument| self.values_of(argument))
@@ -123,8 +128,31 @@ impl<'a> Refused<'a> {
                 .command_first(&name, &others)
                 .unwrap_or_else(|| format!("leave out {}", list.join(" and "))),
             None if others.iter().all(|other| other == option) => format!("leave out one `{option}`"),
-            None => format!("leave out `{option}` or {}", list.join(" and ")),
+            // Either option may be the one that the user means.
+            None => {
+                let others: Vec<(&str, bool)> =
+                    others.iter().map(|it| (it.as_str(), self.takes_value(it))).collect();
+                let with_option = this_command_without(&others, &[]);
+                let without_option = this_command_without(&[(option, self.takes_value(option))], &[]);
+                format!("{with_option}\nhint: {without_option}")
+            }
         }
+    }
+
+    fn takes_value(&self, option: &str) -> bool {
+        self.argument(option).is_some_and(|it| it.get_action().takes_values())
+    }
+
+    fn argument(&self, option: &str) -> Option<&clap::Arg> {
+        let name = option.strip_prefix("--")?;
+        self.command.get_arguments().find(|it| it.get_long() == Some(name))
+    }
+
+    /// The command line with another file of a similar name, or else with the word `FILE`.
+    fn another_file(&self, option: &str, path: &str) -> Option<String> {
+        let name = self.argument(option)?.get_value_names()?.first()?;
+        let any = || this_command_with_value(option, Some(path), name);
+        (name == "FILE").then(|| did_you_mean_file(Path::new(path)).unwrap_or_else(any))
     }
 
     /// The command line with the command's name first, if this command has these options.
@@ -169,8 +197,14 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// The value in a message such as `expected a time, as in `90s``.
-fn example(message: &str) -> Option<String> {
-    let (_, rest) = message.split_once("as in `")?;
-    rest.split('`').next().map(String::from)
+/// The value that a message names, as in `expected a time, as in `90s``; or else the nearest number of those in a message such as
+/// `expected a whole number from 1 to 8`.
+fn accepted(message: &str, value: &str) -> Option<String> {
+    if let Some((_, rest)) = message.split_once("as in `") {
+        return rest.split('`').next().map(String::from);
+    }
+    let (_, rest) = message.split_once("expected a whole number")?;
+    let numbers: Vec<&str> = rest.split(' ').filter(|word| word.parse::<u64>().is_ok()).collect();
+    let is_more = |most: &&&str| most.parse::<f64>().ok() < value.parse::<f64>().ok();
+    numbers.get(1).filter(is_more).or(numbers.first()).map(ToString::to_string)
 }

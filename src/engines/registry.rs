@@ -115,7 +115,7 @@ impl Candidate {
 }
 
 /// The value of a load option as text: `true` and `"true"` are equal.
-fn text_of(value: &Value) -> String {
+pub fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), String::from)
 }
 

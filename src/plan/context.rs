@@ -6,7 +6,7 @@ use super::{Model, Plan, Prompt, Selection, Workload};
 use crate::plan::rows;
 use crate::plan::scenario::Scenario;
 use crate::plan::texts::Length;
-use crate::shell::Usage;
+use crate::shell::{Usage, this_command_with_value};
 use crate::text::{plural, with_commas};
 
 /// The context of a model, and the tokens of the user's longest prompt.
@@ -103,7 +103,7 @@ fn without_requests(selection: &Selection, scenario: &Scenario, limits: &[(&Mode
         let models = model_names(limits);
         return format!(
             "`{name}` has no prompt `long` or `beyond`: the context of {models} is unknown\n\
-             hint: another kind of text (`orchestrate scenarios`)"
+             hint: orchestrate scenarios # for another kind of text"
         );
     }
     format!(
@@ -133,11 +133,11 @@ fn refusal(
         |(workload, _): &(Workload, String)| selection.axes.depth.contains(&workload.shape.depth);
     let is_too_deep = refused.iter().any(|it| it.0.shape.depth > 0 && sets_depth(it));
     let hint = match (room, largest_depth(selection, context).filter(|_| is_too_deep)) {
-        (_, Some(depth)) => format!("--depth {depth}"),
+        (_, Some(depth)) => this_command_with_value("--depth", None, &depth.to_string()),
         (Some(room), _) if selection.axes.new_tokens.iter().any(|&requested| requested > room) => {
-            format!("--new-tokens {room}")
+            this_command_with_value("--new-tokens", None, &room.to_string())
         }
-        _ => "another model (`-m`) or another scenario (`orchestrate scenarios`)".into(),
+        _ => "orchestrate scenarios # for another scenario; or another model with `-m`".into(),
     };
     format!("the requests do not fit the context of {models}:\n{}\nhint: {hint}", lines.join("\n"))
 }

@@ -2,6 +2,7 @@
 //! a hint. So is a value that no engine accepts, or that no model's context allows. The registry and
 //! `models` read the disk.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
@@ -9,7 +10,7 @@ use anyhow::Result;
 use crate::engines::Candidate;
 use crate::engines::load_values::{LoadValue, LoadValues};
 use crate::engines::manifest::{DEFAULT_PRESET, Engine};
-use crate::engines::registry::{self, FoundEngine, Registry};
+use crate::engines::registry::{self, FoundEngine, Registry, missing_driver};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::axes::Axes;
@@ -18,7 +19,10 @@ use crate::plan::scenario::{self, Kind, SCENARIOS, SUITES, Scenario};
 use crate::plan::{
     MetricId, Mode, Model, Selection, Verification, context, dtype, engine_name, models, rows, values,
 };
-use crate::shell::{Unavailable, Usage, did_you_mean, this_command_with, unknown_name};
+use crate::shell::{
+    Unavailable, Usage, corrected_command, did_you_mean, listed, this_command_with, this_command_with_value,
+    this_command_without, unknown_name,
+};
 
 /// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
@@ -252,7 +256,10 @@ fn candidates<'a>(
     }
     if candidates.iter().all(|it| it.unsupported.is_some()) {
         let message = format!("--quantize {word}: none of the selected engines has a preset for it");
-        return Err(Usage(format!("{message}\nhint: {}", engines_with(registry, word, devices))).into());
+        let hint = known_engine_of_program(registry, names, word)
+            .or_else(|| command_with_engines_for(registry, word, devices))
+            .unwrap_or_else(|| other_precisions(&engines));
+        return Err(Usage(format!("{message}\nhint: {hint}")).into());
     }
     Ok((engines, candidates))
 }
@@ -302,22 +309,54 @@ fn leave_out_known_defaults(engines: &mut Vec<FoundEngine>, selection: &mut Sele
     selection.candidates.retain(|_| kept.next().is_some_and(|keep| *keep));
 }
 
-/// The engines that have a preset for a word of `--quantize` on one of these devices, or else the first one, with its device.
-fn engines_with(registry: &Registry, word: &str, devices: &[Device]) -> String {
+/// The command line of this process with the name of a known engine in place of the path of its program. Only a known engine has
+/// presets.
+fn known_engine_of_program(registry: &Registry, names: &Names, word: &str) -> Option<String> {
+    let has_preset = |it: &&Engine| matches!(it.quantized(word), Ok(Some(_)));
+    names.engines.iter().find_map(|selector| {
+        let program = Path::new(selector).file_name()?.to_str().filter(|name| name != selector)?;
+        let engine = registry.named(program).filter(has_preset)?;
+        corrected_command(selector, &engine.manifest.name)
+    })
+}
+
+/// The command line of this process with the engines that have a preset for a word of `--quantize` on one of these devices, or
+/// else with the first engine that has one on another device of this machine.
+fn command_with_engines_for(registry: &Registry, word: &str, devices: &[Device]) -> Option<String> {
     let quantized = registry.engines.iter().filter_map(|engine| {
         let preset = engine.quantized(word).ok()??;
-        Some(registry.candidate(&FoundEngine::Engine(engine, preset)))
+        Some((engine, registry.candidate(&FoundEngine::Engine(engine, preset))))
     });
-    let quantized: Vec<Candidate> = quantized.collect();
-    let runs_here = |it: &&Candidate| devices.iter().any(|device| it.load.accepts(LoadValue::Device(device)));
-    let able: Vec<String> =
-        quantized.iter().filter(runs_here).map(|it| format!("-e {}", it.engine)).collect();
-    match quantized.first() {
-        Some(first) if able.is_empty() => {
-            let device = first.load.devices.first().map_or("DEVICE", String::as_str);
-            format!("-e {} --device {device}", first.engine)
-        }
-        _ => able.join(" "),
+    let quantized: Vec<(&Engine, Candidate)> = quantized.collect();
+    let runs_here = |it: &&(&Engine, Candidate)| {
+        devices.iter().any(|device| it.1.load.accepts(LoadValue::Device(device)))
+    };
+    let able = quantized.iter().filter(runs_here).map(|(_, it)| ["-e", it.engine.as_str()]);
+    let able: Vec<&str> = able.flatten().collect();
+    if !able.is_empty() {
+        return Some(this_command_with(&able));
+    }
+    quantized.iter().find_map(|(engine, candidate)| {
+        let exists = |device: &&String| {
+            let family = Device::from(device.as_str()).family();
+            missing_driver(engine.program_for_family(&family)).is_none()
+        };
+        let device = candidate.load.devices.iter().find(exists)?;
+        let options = ["-e", &candidate.engine, "--device", device];
+        Some(this_command_without(&[("--device", true)], &options))
+    })
+}
+
+/// The precisions of the selected engines.
+fn other_precisions(engines: &[FoundEngine]) -> String {
+    let words = engines.iter().flat_map(|it| match it {
+        FoundEngine::Engine(engine, _) => engine.manifest.quantize.keys().map(String::as_str).collect(),
+        FoundEngine::Program(_) => Vec::new(),
+    });
+    let words: BTreeSet<&str> = words.collect();
+    match words.is_empty() {
+        true => "orchestrate engines".into(),
+        false => listed(&words.into_iter().collect::<Vec<_>>()),
     }
 }
 
@@ -343,10 +382,10 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngi
         (&selected.quantize, names.iter().find(|name| registry.names_preset(name)))
     {
         let message = format!("--quantize {word} selects a preset of each engine, and `{name}` names one");
-        return Err(Usage(format!(
-            "{message}\nhint: leave out `--quantize`, or name the engine without a preset"
-        ))
-        .into());
+        let engine = name.split(':').next().unwrap_or(name);
+        let hint = corrected_command(name, engine)
+            .unwrap_or_else(|| format!("name the engine without a preset: `-e {engine}`"));
+        return Err(Usage(format!("{message}\nhint: {hint}")).into());
     }
     let is_in_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
     if selected.presets && !names.is_empty() && !names.iter().any(is_in_tree) {
@@ -425,11 +464,13 @@ fn check_unused(selection: &Selection) -> Result<()> {
     let has_batches = axes.iter().flat_map(|it| it.batch).any(|&batch| batch > 1);
     if !selection.axes.padding.is_empty() && !has_batches {
         let message = "--padding: each request has one sequence, and needs no padding";
-        return Err(Usage(format!("{message}\nhint: --batch 4")).into());
+        let hint = this_command_with_value("--batch", None, "4");
+        return Err(Usage(format!("{message}\nhint: {hint}")).into());
     }
     if selection.prompt.as_ref().is_some_and(String::is_empty) {
         let message = "--prompt: the text is empty, and an engine must refuse it";
-        return Err(Usage(format!("{message}\nhint: -s edge --prompts empty")).into());
+        let hint = this_command_without(&[("--prompt", true)], &["-s", "edge", "--prompts", "empty"]);
+        return Err(Usage(format!("{message}\nhint: {hint}")).into());
     }
     Ok(())
 }
@@ -443,10 +484,9 @@ fn check_one_shot(selection: &Selection) -> Result<()> {
     let needs = workloads.map(|it| it.needs_in_hello().filter(|_| it.kind != Kind::Score));
     let needs: Option<Vec<&str>> = needs.collect();
     let Some(feature) = needs.and_then(|needs| needs.first().copied()) else { return Ok(()) };
-    let option = if feature == "sampling" { "`--temperature` or " } else { "" };
+    let hint = this_command_without(&[("--mode", true)], &[]);
     Err(Usage(format!(
-        "--mode one-shot sends no `hello`, so no engine can say that it supports `{feature}`\n\
-         hint: leave out {option}`--mode one-shot`"
+        "--mode one-shot sends no `hello`, so no engine can say that it supports `{feature}`\nhint: {hint}"
     ))
     .into())
 }
@@ -475,7 +515,7 @@ fn check_texts(selection: &Selection) -> Result<()> {
         if is_set {
             let message =
                 format!("{option}: the prompts of `--prompts` have lengths of their own, and no depth");
-            let hint = format!("leave out `{option}`, or add a kind such as `natural` to `--prompts`");
+            let hint = this_command_without(&[(option, true)], &[]);
             return Err(Usage(format!("{message}\nhint: {hint}")).into());
         }
     }
@@ -486,8 +526,8 @@ fn check_texts(selection: &Selection) -> Result<()> {
 fn check_scored_text(selection: &Selection) -> Result<()> {
     let is_scored = selection.scenarios.iter().any(|it| it.kind == Kind::Score);
     if selection.scored_text.is_some() && !is_scored {
-        let names = SCENARIOS.iter().filter(|it| it.kind == Kind::Score).map(|it| it.name);
-        let hint = format!("-s {}", names.collect::<Vec<_>>().join(" or -s "));
+        let names = SCENARIOS.iter().filter(|it| it.kind == Kind::Score).map(|it| ["-s", it.name]);
+        let hint = this_command_with(&names.flatten().collect::<Vec<_>>());
         return Err(
             Usage(format!("--text: none of the selected scenarios scores a text\nhint: {hint}")).into()
         );

@@ -5,9 +5,12 @@ use anyhow::{Result, bail};
 
 use super::{Selection, engine_name};
 use crate::engines::load_values::LoadValue;
+use crate::engines::registry::text_of;
 use crate::machine::Device;
 use crate::plan::dtype;
-use crate::shell::{Usage, similar_name, unknown_name};
+use crate::shell::{
+    Usage, corrected_command, similar_name, this_command_with_value, this_command_without, unknown_name,
+};
 use crate::text::{either, plural};
 
 /// Refuses a device, a dtype or a load option that none of the selected engines accepts.
@@ -39,9 +42,8 @@ pub fn check(selection: &Selection) -> Result<()> {
             let row = engine_name(&first.engine, first.preset.as_deref());
             let message =
                 format!("the preset of `{row}` has the {own}, and the command line names the {value}");
-            let option = if matches!(value, LoadValue::Dtype(_)) { "--dtype" } else { "--set" };
-            let hint =
-                format!("leave out `{option}`, or name the engine without a preset: `-e {}`", first.engine);
+            let hint = corrected_command(&row, &first.engine)
+                .unwrap_or_else(|| format!("name the engine without a preset: `-e {}`", first.engine));
             bail!(Usage(format!("{message}\nhint: {hint}")));
         }
     }
@@ -51,14 +53,23 @@ pub fn check(selection: &Selection) -> Result<()> {
 /// The same dtype by the name that the engines use, or else all values that they accept.
 fn hint(selection: &Selection, value: LoadValue) -> String {
     let loads = selection.candidates.iter().map(|candidate| &candidate.load);
-    let (flag, suffix) = match value {
-        LoadValue::Device(_) => ("--device", ""),
-        LoadValue::Dtype(_) => ("--dtype", ""),
-        LoadValue::Option(_) => ("--set", "=VALUE"),
-        LoadValue::OptionValue(name, _) => {
+    let (flag, wrong) = match value {
+        LoadValue::Device(device) => ("--device", device.to_string()),
+        LoadValue::Dtype(dtype) => ("--dtype", dtype.to_string()),
+        LoadValue::Option(name) => ("--set", name.to_string()),
+        LoadValue::OptionValue(name, value) => {
             let accepted = distinct(loads.filter_map(|load| load.option(name)).map(ToString::to_string));
-            return format!("--set {name}=VALUE, where VALUE is {}", accepted.join(", or "));
+            let (wrong, right) = (format!("{name}={}", text_of(value)), format!("{name}=VALUE"));
+            let command = corrected_command(&wrong, &right).unwrap_or_else(|| format!("--set {right}"));
+            return format!("{command} # VALUE is {}", accepted.join(", or "));
         }
+    };
+    // The user's value of another option may not be one of this option.
+    let command = |right: &str| match value {
+        LoadValue::Option(_) => {
+            corrected_command(&wrong, right).unwrap_or_else(|| format!("--set {right}=VALUE"))
+        }
+        _ => this_command_with_value(flag, Some(&wrong), right),
     };
     let known = distinct(loads.filter_map(|load| load.listed(value)).flatten());
     let meant = match value {
@@ -75,11 +86,13 @@ fn hint(selection: &Selection, value: LoadValue) -> String {
         LoadValue::OptionValue(..) => None,
     };
     if let Some(meant) = meant {
-        return format!("{flag} {meant}{suffix}");
+        return command(meant);
     }
     match known.as_slice() {
-        [] => "leave out `--set`: there are no load options".into(),
-        [only] => format!("{flag} {only}{suffix}"),
+        [] => {
+            format!("{} # there are no load options", this_command_without(&[("--set", true)], &[]))
+        }
+        [only] => command(only),
         known => format!("`{flag}` takes {}", either(known)),
     }
 }
@@ -98,9 +111,8 @@ fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
 pub fn check_threads(threads: &[u32], processors: u32) -> Result<()> {
     if let Some(threads) = threads.iter().find(|&&threads| threads > processors) {
         let here = plural(processors, "processor");
-        bail!(Usage(format!(
-            "--threads {threads}: this program can use {here}\nhint: --threads {processors}"
-        )));
+        let hint = this_command_with_value("--threads", Some(&threads.to_string()), &processors.to_string());
+        bail!(Usage(format!("--threads {threads}: this program can use {here}\nhint: {hint}")));
     }
     Ok(())
 }

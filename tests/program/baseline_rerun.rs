@@ -62,7 +62,7 @@ fn an_engine_with_a_changed_dependency_is_measured_again_only_with_force() {
     save(&scratch, &outer);
     engine(&scratch, "inner", 3000);
     let changed = format!("`{}` has changed", inner.display());
-    assert_refused(&scratch, &mut command(&scratch, &outer, RERUN), &[&changed, "hint: --force"]);
+    assert_refused(&scratch, &mut command(&scratch, &outer, RERUN), &[&changed, "hint: ", " --force"]);
     run(&scratch, &outer, &[RERUN, &["--force"]].concat()).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     let warning = format!("--force: the file {changed}");
@@ -74,7 +74,7 @@ fn the_path_of_an_earlier_build_can_be_given_as_the_baseline() {
     let scratch = Scratch::new();
     let [old, new] = [("before", 2000), ("now", 3000)].map(|(name, ns)| engine(&scratch, name, ns));
     let run_new = |words: &[&str]| command(&scratch, &new, words);
-    let refusal = ["`./before` is a program", "hint: --rerun-baseline"];
+    let refusal = ["`./before` is a program", "hint: ", " --rerun-baseline\n"];
     assert_refused(&scratch, &mut run_new(&["--baseline", "./before"]), &refusal);
     let nowhere = &["--baseline", "./nowhere", "--rerun-baseline"];
     assert_refused(&scratch, &mut run_new(nowhere), &["no program at `./nowhere`"]);

@@ -53,10 +53,10 @@ fn a_budget_without_time_for_the_output_checks_is_named_before_the_run_with_a_su
         assert!(dry.contains(part), "no {part:?} in {dry}");
     }
     let run = measure(&scratch, &options).stderr;
-    let warning = "warning: --budget 9s is too short for the output checks, by the times of earlier runs on this machine; hint: \
-                   `--budget ";
-    let proposed = budget_after(&run, warning);
-    assert_eq!(proposed, budget_after(&dry, "\nhint: --budget "));
+    let warning = "warning: --budget 9s is too short for the output checks, by the times of earlier runs on this machine; hint: ";
+    let hint = &run[run.find(warning).unwrap()..];
+    let proposed = budget_after(hint, " --blocks 1 --budget ");
+    assert_eq!(proposed, budget_after(&dry[dry.find("\nhint: ").unwrap()..], " --blocks 1 --budget "));
     assert!(run.find("\nblock 1 of 1").is_some_and(|block| run.find(warning).unwrap() < block), "{run}");
     let enough = [&options[..3], &[proposed]].concat();
     let dry = measure(&scratch, &[&enough[..], &["--dry-run"]].concat()).exits_with(0).stdout;

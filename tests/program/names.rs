@@ -97,7 +97,7 @@ fn without_a_similar_name_the_hint_lists_the_known_ones() {
     outcome.assert_stderr(&["no engine named `steam-engine`\nhint: the only one is `beacon`"]);
     // The nearest names are several.
     refused(&["model", "info", "llama-3-7b"]).assert_stderr(&[
-        "no model at `llama-3-7b`\nhint: choose one of `llama-2-7b`, `llama-3-70b`, `llama-3-8b`\n",
+        "no model at `llama-3-7b`\nhint: did you mean `llama-2-7b`, `llama-3-70b` or `llama-3-8b`?\n",
     ]);
     // `llama-` begins the names of several shapes, and a wrong guess would be another model.
     refused(&["model", "synth", "llama-", "--out", "x"])
@@ -142,7 +142,12 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
         (
             &["-e", "sh", "--seed", "-1"],
             "--seed -1: expected a whole number, at least 0",
-            "orchestrate --help",
+            "orchestrate -e sh --seed 0",
+        ),
+        (
+            &["-e", "sh", "--threads", "2,9999"],
+            "--threads 9999: expected a whole number from 1 to 4096",
+            "orchestrate -e sh --threads 2,4096",
         ),
         (&["-e", "sh", "-s"], "--scenario: the value is missing", "orchestrate scenarios"),
         (&["check"], "missing: <NAME|PATH>", "orchestrate engines"),
@@ -154,9 +159,34 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
         (
             &["setup", "--list", "--remove", "x"],
             "`--list` cannot be used with `--remove`",
-            "leave out `--list` or `--remove`",
+            "orchestrate setup --list x\nhint: ./bin/orchestrate setup --remove x",
         ),
         (&["--quick", "engines"], "`engines` cannot be used with `--quick`", "leave out `--quick`"),
+        (
+            &["-e", "sh", "--quick", "--blocks=7"],
+            "`--quick` cannot be used with `--blocks`",
+            "orchestrate -e sh --quick\nhint: ./bin/orchestrate -e sh --blocks=7",
+        ),
+        (
+            &["-e", "sh", "-s", "perplexity", "--text", "./caht.toml"],
+            "--text ./caht.toml: No such file or directory (os error 2)",
+            "orchestrate -e sh -s perplexity --text ./chat.toml",
+        ),
+        (
+            &["-e", "sh", "-s", "perplexity", "--text", "/no-such-file"],
+            "--text /no-such-file: No such file or directory (os error 2)",
+            "orchestrate -e sh -s perplexity --text FILE",
+        ),
+        (
+            &["report", "x", "--sort", "mem"],
+            "--sort: no workload or metric named `mem`",
+            "orchestrate report x --sort 'peak mem'",
+        ),
+        (
+            &["report", "x", "--sort", "decode", "--format", "csv"],
+            "--sort: it orders the one screen, and csv has the order of the plan",
+            "orchestrate report x --format csv",
+        ),
         (
             &["--format", "json", "report"],
             "`report` cannot be used with `--format`",

@@ -152,7 +152,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
 fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let scratch = Scratch::new();
     // The copy of the embedded model has reference answers, which only --force replaces.
-    store_answers(&scratch, &[]).exits_with(2).assert_stderr(&["exists\nhint: --force"]);
+    store_answers(&scratch, &[]).exits_with(2).assert_stderr(&["exists\nhint: ", " --force"]);
     let outcome = store_answers(&scratch, &["--force"]).exits_with(0);
     let model = scratch.join("model");
     let path = model.join("reference-answers.json");

@@ -206,7 +206,9 @@ fn a_text_that_cannot_be_scored_is_refused_before_anything_starts() {
     refused(&file("latin1.txt", &[b'a', 0xe9, b'b'].repeat(400)), PERPLEXITY, "valid UTF-8");
     refused(&file("short.txt", b"Too short."), PERPLEXITY, "a perplexity needs 32\nhint: a longer text");
     let long = file("long.txt", "A long enough text, word for word. ".repeat(40).as_bytes());
-    refused(&long, &["-s", "decode"], "none of the selected scenarios scores a text\nhint: -s perplexity");
+    for words in ["none of the selected scenarios scores a text\nhint: orchestrate ", " -s perplexity\n"] {
+        refused(&long, &["-s", "decode"], words);
+    }
 }
 
 #[test]

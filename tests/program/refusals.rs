@@ -3,7 +3,7 @@
 //! engines accept a value, the others are rows with the reason.
 
 use crate::support::record::{Record, files};
-use crate::support::{Outcome, Scratch, build_command, finish, root, without_line_breaks};
+use crate::support::{Outcome, Scratch, build_command, driver, finish, root, without_line_breaks};
 
 /// A tree of two engines, `narrow` and `wide`, whose `load` accepts different values. Both have a program that can be built.
 fn tree() -> Scratch {
@@ -45,10 +45,15 @@ fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
     (outcome, Record::only_one_in(&scratch.results()))
 }
 
-/// Asserts that the run and its dry run end with this error, that nothing was built and that there is no record.
+/// Asserts that the run and its dry run end with this error, that nothing was built and that there is no record. A hint repeats the
+/// command line: `[RUN]` is the program, and `[REST]` the words after these arguments.
 #[track_caller]
 fn assert_refused(scratch: &Scratch, arguments: &[&str], expected: &str) {
     for mode in [&[][..], &["--dry-run"]] {
+        let (results, model) = (scratch.results(), root().join("models/embedded"));
+        let folders = format!("--results {} -m {}", results.display(), model.display());
+        let rest = [mode, SHORT, &[&folders]].concat().join(" ");
+        let expected = &*expected.replace("[RUN]", "./bin/orchestrate").replace("[REST]", &rest);
         let outcome = run(scratch, &[arguments, mode].concat());
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(2), expected), "{arguments:?} {mode:?}");
     }
@@ -61,16 +66,20 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
     let scratch = tree();
     let both = ["-e", "narrow", "-e", "wide"];
     for (engines, value, expected) in [
-        (&both[..2], ["--device", "cuda"], "`narrow` has no device `cuda`\nhint: --device cpu"),
+        (
+            &both[..2],
+            ["--device", "cuda"],
+            "`narrow` has no device `cuda`\nhint: [RUN] -e narrow --device cpu [REST]",
+        ),
         (
             &both,
             ["--device", "gpu"],
-            "none of the selected engines has the device `gpu`\nhint: --device cuda",
+            "none of the selected engines has the device `gpu`\nhint: [RUN] -e narrow -e wide --device cuda [REST]",
         ),
         (
             &both,
             ["--device", "cpu,cdua"],
-            "none of the selected engines has the device `cdua`\nhint: --device cuda",
+            "none of the selected engines has the device `cdua`\nhint: [RUN] -e narrow -e wide --device cpu,cuda [REST]",
         ),
         (
             &both,
@@ -80,7 +89,7 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
         (
             &both,
             ["--dtype", "bfloat16"],
-            "none of the selected engines has the dtype `bfloat16`\nhint: --dtype bf16",
+            "none of the selected engines has the dtype `bfloat16`\nhint: [RUN] -e narrow -e wide --dtype bf16 [REST]",
         ),
         (
             &both,
@@ -91,13 +100,13 @@ fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
             &both[..2],
             ["--set", "per_token_ns=fast"],
             "`narrow` has no value `fast` of the load option `per_token_ns`\n\
-             hint: --set per_token_ns=VALUE, where VALUE is a whole number from 1 to 60000",
+             hint: [RUN] -e narrow --set per_token_ns=VALUE [REST] # VALUE is a whole number from 1 to 60000",
         ),
         (
             &both,
             ["--set", "per_token_ns=0"],
             "none of the selected engines has the value `0` of the load option `per_token_ns`\n\
-             hint: --set per_token_ns=VALUE, where VALUE is a whole number from 1 to 60000",
+             hint: [RUN] -e narrow -e wide --set per_token_ns=VALUE [REST] # VALUE is a whole number from 1 to 60000",
         ),
     ] {
         assert_refused(&scratch, &[engines, &value].concat(), &format!("error: {expected}\n"));
@@ -112,14 +121,14 @@ fn a_preset_and_an_option_that_contradict_each_other_are_refused() {
             "wide:small",
             ["--dtype", "f32"],
             "the preset of `wide:small` has the dtype `bf16`, and the command line names the dtype `f32`\n\
-             hint: leave out `--dtype`, or name the engine without a preset: `-e wide`",
+             hint: [RUN] -e wide --dtype f32 [REST]",
         ),
         (
             "narrow:late",
             ["--set", "per_token_ns=1"],
             "the preset of `narrow:late` has the value `9000` of the load option `per_token_ns`, and the command line names the \
              value `1` of the load option `per_token_ns`\n\
-             hint: leave out `--set`, or name the engine without a preset: `-e narrow`",
+             hint: [RUN] -e narrow --set per_token_ns=1 [REST]",
         ),
     ] {
         assert_refused(&scratch, &[&["-e", engine], &value[..]].concat(), &format!("error: {expected}\n"));
@@ -138,7 +147,7 @@ fn a_preset_and_an_option_that_contradict_each_other_are_refused() {
 #[test]
 fn one_shot_mode_with_a_temperature_is_refused_before_a_build() {
     let expected = "--mode one-shot sends no `hello`, so no engine can say that it supports `sampling`\n\
-                    hint: leave out `--temperature` or `--mode one-shot`";
+                    hint: [RUN] -e narrow --temperature 0.7 [REST]";
     let arguments = ["-e", "narrow", "--mode", "one-shot", "--temperature", "0.7"];
     assert_refused(&tree(), &arguments, &format!("error: {expected}\n"));
     // Some workloads of this selection need no `hello`, and the dry run names the others.
@@ -195,21 +204,20 @@ fn without_a_manifest_settings_that_hello_does_not_list_are_refused_before_the_l
     let claims = "--capabilities '{\"options\":[\"per_token_ns\"],\"devices\":[\"cpu\"]}'";
     let engine = scratch.engine("own", &format!("--fault hangs_in_load {claims}"));
     let engine = engine.to_str().unwrap();
-    let set = "`own` has no load option `pim`\nhint: --set per_token_ns=VALUE";
+    let set = format!("`own` has no load option `pim`\nhint: [RUN] -e {engine} --set per_token_ns=1 [REST]");
     assert_refused(&scratch, &["-e", engine, "--set", "pim=1"], &format!("error: {set}\n"));
-    let device = "`own` has no device `metal`\nhint: --device cpu";
+    let device = format!("`own` has no device `metal`\nhint: [RUN] -e {engine} --device cpu [REST]");
     assert_refused(&scratch, &["-e", engine, "--device", "metal"], &format!("error: {device}\n"));
     // A program that lists no dtypes may have any known one.
     let silent = scratch.engine("silent", "--capabilities '{\"dtypes\":[]}'");
     let dtype = run(&scratch, &["-e", silent.to_str().unwrap(), "--dtype", "f17"]).exits_with(2);
     dtype.assert_stderr(&["error: no dtype named `f17`\nhint: ", "--dtype f16"]);
     let minimal = scratch.engine("minimal", "--fault says_bad_request_to_hello");
-    let set = "`minimal` has no load option `pim`\nhint: leave out `--set`: there are no load options";
-    assert_refused(
-        &scratch,
-        &["-e", minimal.to_str().unwrap(), "--set", "pim=1"],
-        &format!("error: {set}\n"),
+    let minimal = minimal.to_str().unwrap();
+    let set = format!(
+        "`minimal` has no load option `pim`\nhint: [RUN] -e {minimal} [REST] # there are no load options"
     );
+    assert_refused(&scratch, &["-e", minimal, "--set", "pim=1"], &format!("error: {set}\n"));
 }
 
 #[test]
@@ -231,7 +239,8 @@ fn more_threads_than_processors_are_refused_with_the_most_that_are_possible() {
     let processors = std::thread::available_parallelism().unwrap().get();
     let noun = if processors == 1 { "processor" } else { "processors" };
     let expected = format!(
-        "error: --threads 4096: this program can use {processors} {noun}\nhint: --threads {processors}\n"
+        "error: --threads 4096: this program can use {processors} {noun}\n\
+         hint: [RUN] -e narrow --threads 1,{processors} [REST]\n"
     );
     assert_refused(&tree(), &["-e", "narrow", "--threads", "1,4096"], &expected);
 }
@@ -262,28 +271,28 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
         (
             &["-s", "decode,depth"][..],
             "`depth`: 8,224 prompt tokens and 64 new tokens exceed the context of 2,048",
-            "another model (`-m`) or another scenario (`./bin/orchestrate scenarios`)",
+            "[RUN] scenarios # for another scenario; or another model with `-m`",
         ),
         (
             &["-s", "decode", "--depth", "99999"],
             "`decode depth 99999`: 100,031 prompt tokens and 64 new tokens exceed the context of 2,048",
-            "--depth 1952",
+            "[RUN] -e narrow -s decode --depth 1952 [REST]",
         ),
         (
             &["-s", "decode", "--depth", "0", "--new-tokens", "2017"],
             "`decode`: 32 prompt tokens and 2,017 new tokens exceed the context of 2,048",
-            "--new-tokens 2016",
+            "[RUN] -e narrow -s decode --depth 0 --new-tokens 2016 [REST]",
         ),
         (
             &["-s", "decode", "--prompt", "Hello", "--new-tokens", "4000"],
             "`decode`: 2 prompt tokens and 4,000 new tokens exceed the context of 2,048",
-            "--new-tokens 2046",
+            "[RUN] -e narrow -s decode --prompt Hello --new-tokens 2046 [REST]",
         ),
         (
             // The hint fits all selected scenarios.
             &["-s", "decode,prefill", "--depth", "0", "--new-tokens", "2040"],
             "`decode`: 32 prompt tokens and 2,040 new tokens exceed the context of 2,048",
-            "--new-tokens 1024",
+            "[RUN] -e narrow -s decode,prefill --depth 0 --new-tokens 1024 [REST]",
         ),
     ] {
         let message = format!("the requests do not fit the context of `embedded`:\n{requests}");
@@ -297,13 +306,14 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
         outcome.assert_stderr(&[
             "the requests do not fit the context of `embedded`:",
             "`decode`: 2,000 prompt tokens and 500 new tokens exceed the context of 2,048",
-            "hint: --new-tokens 48",
+            "hint: ",
+            " --new-tokens 48 ",
         ]);
     }
     assert!(!scratch.join("target").exists() && !scratch.results().exists());
     // `load` does not use the option, so it fits.
     let too_deep = run(&scratch, &["-e", "narrow", "--depth", "9999,12000"]).exits_with(2);
-    too_deep.assert_stderr(&["`decode depth 9999`: 10,031 prompt tokens", "hint: --depth 1023"]);
+    too_deep.assert_stderr(&["`decode depth 9999`: 10,031 prompt tokens", "hint: ", " --depth 1023 "]);
     // The end of a sweep is a row with the reason.
     let sweep = run(&scratch, &["-e", "narrow", "--depth", "128,9999", "--dry-run"]).exits_with(0);
     sweep.assert_stdout(&["decode depth 9999"]);
@@ -356,14 +366,19 @@ fn quantize_is_refused_if_the_word_is_unknown_or_another_preset_is_named() {
         ),
         (
             &["-e", "wide", "-e", own.to_str().unwrap(), "--quantize", "int8"],
-            "--quantize int8: none of the selected engines has a preset for it\nhint: -e narrow",
+            "--quantize int8: none of the selected engines has a preset for it\nhint: [RUN] -e wide -e {own} --quantize int8 [REST] -e narrow",
+        ),
+        (
+            &["-e", "narrow", "--quantize", "int9"],
+            "--quantize: no precision named `int9`\nhint: [RUN] -e narrow --quantize int8 [REST]",
         ),
         (
             &["-e", "narrow:late", "--quantize", "int8"],
             "--quantize int8 selects a preset of each engine, and `narrow:late` names one\n\
-             hint: leave out `--quantize`, or name the engine without a preset",
+             hint: [RUN] -e narrow --quantize int8 [REST]",
         ),
     ] {
+        let expected = expected.replace("{own}", own.to_str().unwrap());
         assert_refused(&scratch, arguments, &format!("error: {expected}\n"));
     }
     for other in [&["--presets"][..], &["--dtype", "f32"]] {
@@ -390,14 +405,40 @@ fn the_hint_of_quantize_names_only_engines_that_have_the_preset_on_this_device()
         ("plain", &manifest("plain", "")),
         ("on-gpu", &manifest("on-gpu", &small("devices = [\"cuda\"]\n"))),
     ]);
-    let expected =
-        "--quantize nf4: none of the selected engines has a preset for it\nhint: -e on-gpu --device cuda";
-    assert_refused(&scratch, &["-e", "plain", "--quantize", "nf4"], &format!("error: {expected}\n"));
-    let expected = "`on-gpu` has no device `cpu`\nhint: --device cuda";
+    let none = "error: --quantize nf4: none of the selected engines has a preset for it\nhint: [RUN]";
+    let plain = &["-e", "plain", "--quantize", "nf4"];
+    assert_refused(
+        &scratch,
+        plain,
+        &format!("{none} -e plain --quantize nf4 [REST] -e on-gpu --device cuda\n"),
+    );
+    let expected = "`on-gpu` has no device `cpu`\nhint: [RUN] -e on-gpu --quantize nf4 [REST] --device cuda";
     assert_refused(&scratch, &["-e", "on-gpu", "--quantize", "nf4"], &format!("error: {expected}\n"));
     scratch.write_tree(&[("everywhere", &manifest("everywhere", &small("")))]);
-    let expected = "--quantize nf4: none of the selected engines has a preset for it\nhint: -e everywhere";
-    assert_refused(&scratch, &["-e", "plain", "--quantize", "nf4"], &format!("error: {expected}\n"));
+    assert_refused(&scratch, plain, &format!("{none} -e plain --quantize nf4 [REST] -e everywhere\n"));
+    // A program has no presets, but the engine of its name may have them.
+    let program = scratch.engine("everywhere-engine", "");
+    let program = program.to_str().unwrap();
+    let expected = format!("{none} -e everywhere --quantize nf4 [REST]\n");
+    assert_refused(&scratch, &["-e", program, "--quantize", "nf4"], &expected);
+}
+
+#[test]
+fn the_hint_of_quantize_names_no_device_without_a_driver() {
+    let scratch = Scratch::outside_checkout();
+    let plain = "about = \"x\"\nbinary = \"plain\"\n[presets.late]\nabout = \"x\"\n[quantize]\nint8 = { preset = \"late\" }\n";
+    let on_gpu = "about = \"x\"\nbinary = \"on-gpu\"\n[load]\ndevices = [\"cuda\"]\n[needs]\ndriver = \"nvidia\"\n\
+                  [presets.small]\nabout = \"x\"\n[quantize]\nnf4 = { preset = \"small\" }\n";
+    scratch.write_tree(&[("plain", plain), ("on-gpu", on_gpu)]);
+    for (library, hint) in [
+        (driver::present(&scratch), " -e on-gpu --device cuda\n"),
+        (driver::absent(&scratch), "\nhint: the only one is `int8`\n"),
+    ] {
+        let mut command = scratch.orchestrate_without_checkout();
+        command.args(["-e", "plain", "--quantize", "nf4"]).env("LD_LIBRARY_PATH", library);
+        let outcome = finish(&mut command).exits_with(2);
+        assert!(outcome.stderr.ends_with(hint), "{outcome:?}");
+    }
 }
 
 #[test]

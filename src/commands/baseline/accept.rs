@@ -9,6 +9,7 @@ use crate::analysis::values::Measured;
 use crate::plan::scenario::Kind;
 use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
+use crate::shell::this_command_without;
 use stats::{INTERIM_ANALYSES, levels};
 
 /// The largest relative difference between the medians of two blocks that agree.
@@ -111,12 +112,18 @@ fn check_steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), Strin
     ))
 }
 
+/// The command line of this process with this number of blocks.
+pub fn command_with_blocks(blocks: usize) -> String {
+    let instead_of = [("--quick", false), ("--blocks", true), ("--target", true)];
+    this_command_without(&instead_of, &["--blocks", &blocks.to_string()])
+}
+
 /// The refusal, with the hint to measure more blocks than this run.
 fn suggest_more_blocks(why: String, extent: &Extent, measured_blocks: usize) -> NotABaseline {
     let more =
         INTERIM_ANALYSES.into_iter().find(|blocks| *blocks > measured_blocks).unwrap_or(2 * measured_blocks);
-    let budget = if extent.set_budget().is_some() { " and a larger --budget" } else { "" };
-    NotABaseline(format!("{why}\nhint: --blocks {more}{budget}"))
+    let budget = if extent.set_budget().is_some() { " # and a larger --budget" } else { "" };
+    NotABaseline(format!("{why}\nhint: {}{budget}", command_with_blocks(more)))
 }
 
 #[cfg(test)]
@@ -196,7 +203,7 @@ mod tests {
             "{refused}"
         );
         assert!(refused.contains("1,000,000 tok/s and 500,000 tok/s, 100 % apart"), "{refused}");
-        assert!(refused.contains("\nhint: --blocks 5"), "{refused}");
+        assert!(refused.contains("\nhint: orchestrate ") && refused.contains(" --blocks 5"), "{refused}");
     }
 
     #[test]

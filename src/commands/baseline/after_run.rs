@@ -17,7 +17,7 @@ use crate::cli::exit_code::{DONE, ERROR, INCONCLUSIVE, INTERRUPTED, USAGE, most_
 use crate::commands::output;
 use crate::record::{Recorder, RunRecord};
 use crate::report::{self, Screen};
-use crate::shell::{pasteable, this_program};
+use crate::shell::{pasteable, this_command_without, this_program};
 use crate::text::plural;
 
 /// Saves the run as the baseline that `--save-baseline` names. Prints the judgement on stderr if people do not see it on
@@ -36,7 +36,7 @@ pub fn conclude(
     let saved = match &arguments.baseline.save_baseline {
         Some(name) if compared != DONE && arguments.baseline.baseline.as_ref() == Some(name) => {
             // The run did not pass against this baseline, so the user needs the baseline to see why.
-            let hint = format!("--save-baseline {name} without --baseline");
+            let hint = this_command_without(&[("--baseline", true), ("--rerun-baseline", false)], &[]);
             note(&format!("baseline `{name}` is unchanged: this run did not pass against it\nhint: {hint}"));
             DONE
         }

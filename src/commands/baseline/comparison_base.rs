@@ -13,7 +13,7 @@ use crate::cli::{BaselineArgs, JudgeArgs};
 use crate::machine::Machine;
 use crate::plan::{Plan, Role};
 use crate::record::{End, Header, RunRecord, Warning};
-use crate::shell::Usage;
+use crate::shell::{Usage, this_command_with};
 
 /// The baseline or program that a run is compared with.
 pub enum ComparisonBase {
@@ -40,7 +40,10 @@ impl ComparisonBase {
         }
         let path = std::path::absolute(name)?;
         ensure!(path.is_file(), Usage(format!("no program at `{name}`")));
-        let no_values = format!("`{name}` is a program and has no stored values\nhint: --rerun-baseline");
+        let no_values = format!(
+            "`{name}` is a program and has no stored values\nhint: {}",
+            this_command_with(&["--rerun-baseline"])
+        );
         ensure!(measure_again, Usage(no_values));
         Ok(Some(Self::Program(path)))
     }
@@ -72,8 +75,10 @@ impl ComparisonBase {
         let Some(Role::Baseline { of }) = rerun.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
         let changes = rerun.changes.join("; ");
-        let refused =
-            format!("the baseline of `{label}` cannot be measured as before: {changes}\nhint: --force");
+        let refused = format!(
+            "the baseline of `{label}` cannot be measured as before: {changes}\nhint: {}",
+            this_command_with(&["--force"])
+        );
         ensure!(judge.force || changes.is_empty(), Usage(refused));
         let note = match self {
             Self::Saved { baseline, .. } => {
@@ -146,10 +151,10 @@ fn check_comparable(
     if !differences.is_empty() && !judge.force {
         let name = &baseline.name;
         let differences: String = differences.iter().map(|difference| format!("\n  {difference}")).collect();
-        let hint = "--rerun-baseline measures its programs again; --force compares regardless";
-        bail!(Usage(format!(
-            "baseline `{name}` is not comparable with this run:{differences}\nhint: {hint}"
-        )));
+        let [rerun, force] = ["--rerun-baseline", "--force"].map(|option| this_command_with(&[option]));
+        let hints =
+            format!("hint: {rerun} # measures its programs again\nhint: {force} # compares regardless");
+        bail!(Usage(format!("baseline `{name}` is not comparable with this run:{differences}\n{hints}")));
     }
     let warning = |message| Warning { configuration: None, message };
     Ok(baseline.warnings(SystemTime::now()).into_iter().map(warning).collect())

@@ -37,6 +37,9 @@ pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
     check_name(name)?;
     let why = "a baseline needs two blocks that agree, and this run has one block";
     let has_two_blocks = arguments.extent.extent().blocks.is_none_or(|blocks| blocks >= 2);
-    ensure!(has_two_blocks, Usage(format!("--save-baseline: {why}\nhint: --blocks 5")));
+    ensure!(
+        has_two_blocks,
+        Usage(format!("--save-baseline: {why}\nhint: {}", accept::command_with_blocks(5)))
+    );
     Ok(())
 }

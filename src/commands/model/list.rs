@@ -17,7 +17,7 @@ use tabled::settings::{Alignment, Padding, Span};
 
 use crate::cli::exit_code::DONE;
 use crate::commands::output;
-use crate::shell::{Usage, parse_bytes};
+use crate::shell::{Usage, parse_bytes, this_command_with_value};
 use crate::text;
 
 pub fn list() -> Result<u8> {
@@ -174,7 +174,8 @@ pub fn cache(arguments: &CacheArgs) -> Result<u8> {
     if arguments.clear {
         writeln!(text, "removed {}", size(conversions::clear()?))?;
     } else if let Some(limit) = &arguments.limit {
-        let invalid = || Usage(format!("invalid size `{limit}`\nhint: --limit 20GB"));
+        let hint = || this_command_with_value("--limit", None, "20GB");
+        let invalid = || Usage(format!("invalid size `{limit}`\nhint: {}", hint()));
         let limit = parse_bytes(limit).ok_or_else(invalid)?;
         let removed = conversions::set_limit(limit)?;
         writeln!(text, "the limit of conversions is {}; removed {}", size(limit), size(removed))?;

@@ -15,7 +15,7 @@ use crate::plan::{Plan, VERIFIER_DTYPE, models};
 use crate::record::End;
 use crate::run::dtype_costs::{self, CostsFile};
 use crate::run::reference_answers;
-use crate::shell::Usage;
+use crate::shell::{Usage, this_command_with};
 
 #[derive(Debug, Args)]
 pub struct ReferenceAnswersArgs {
@@ -39,7 +39,10 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         Usage(format!("model `{name}`: reference answers need a model folder, and this model is one file"))
     })?;
     let may_write = arguments.force || !path.exists();
-    ensure!(may_write, Usage(format!("`{}` exists\nhint: --force", path.display())));
+    ensure!(
+        may_write,
+        Usage(format!("`{}` exists\nhint: {}", path.display(), this_command_with(&["--force"])))
+    );
     let registry = Registry::open()?;
     let default_verifier = || registry.reference().map(str::to_owned);
     let engine = arguments.verifier.clone().or_else(default_verifier);

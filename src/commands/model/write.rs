@@ -12,7 +12,7 @@ use crate::cli::exit_code::INTERRUPTED;
 use crate::cli::{Verbosity, verbosity};
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
-use crate::shell::{Usage, unknown_name, unknown_name_or, usage, whole_number};
+use crate::shell::{Usage, this_command_with_value, unknown_name, unknown_name_or, usage, whole_number};
 
 #[derive(Debug, Args)]
 pub struct SynthArgs {
@@ -90,7 +90,7 @@ fn default_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
         Format::Gguf if own_dtype == Dtype::Q8_0 => "q4_k",
         Format::Gguf => "q8_0",
     };
-    let hint = format!("hint: name another dtype: `--dtype {other}`");
+    let hint = format!("hint: {}", this_command_with_value("--dtype", None, other));
     let (name, format) = (&model.name, to.as_str());
     ensure!(to != model.format, Usage(format!("`{name}` is {format} already\n{hint}")));
     model_files::check_writable(to, own_dtype).map_err(|error| Usage(format!("{error:#}\n{hint}")))?;
