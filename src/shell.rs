@@ -316,6 +316,15 @@ fn without(words: Vec<String>, options: &[(&str, bool)], more: &[&str]) -> Strin
     format!("{PROGRAM} {}", pasteable(&kept))
 }
 
+/// The command of a run with an option, as in `--blocks 5`, in place of the same option and of those that limit the blocks too.
+pub fn command_with(command: &[String], option: &str) -> String {
+    let (name, value) = option.split_once(' ').unwrap_or((option, ""));
+    let replaced: &[&str] = if name == "--blocks" { &["--blocks", "--target", "--budget"] } else { &[name] };
+    let replaced: Vec<(&str, bool)> = replaced.iter().map(|name| (*name, true)).collect();
+    // The first word is the program.
+    without(command.iter().skip(1).cloned().collect(), &replaced, &[name, value])
+}
+
 /// A command with the quotes that a shell needs.
 pub fn pasteable(command: &[String]) -> String {
     let needs_no_quotes = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
@@ -505,5 +514,16 @@ mod tests {
         let expected = [Some(20_000_000_000), Some(1_500_000_000_000), Some(4096), Some(2_000_000)];
         assert_eq!(texts.map(parse_bytes)[..4], expected);
         assert!(texts.map(parse_bytes)[4..].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn a_command_has_the_new_option_in_place_of_those_that_limit_the_blocks() {
+        let command = |words: &str| words.split(' ').map(String::from).collect::<Vec<_>>();
+        let run = command("/opt/o -e beacon --budget 20s --target=5% -m 'a b'");
+        let blocks =
+            command_with(&command("/opt/o -e beacon --blocks 5 --budget=20s --target 5%"), "--blocks 13");
+        assert_eq!(blocks, "orchestrate -e beacon --blocks 13");
+        assert!(command_with(&run, "--budget 4m").starts_with("orchestrate -e beacon --target=5% -m "));
+        assert!(command_with(&run, "--budget 4m").ends_with(" --budget 4m"));
     }
 }

@@ -23,6 +23,7 @@ mod lines;
 pub mod machine_page;
 mod markdown;
 mod marks;
+mod next_measurement;
 mod notes;
 mod outputs;
 mod overview;

@@ -11,7 +11,7 @@ use crate::analysis::agreement::{
     Against, Agreement, GREEDY_OPTION, NoChecks, Prediction, Status, no_checks,
 };
 use crate::analysis::metric::MetricId;
-use crate::shell::{PROGRAM, pasteable};
+use crate::shell::command_with;
 use crate::text::{line, plural, with_commas};
 
 /// The most reasons in one line; JSON has all.
@@ -82,19 +82,7 @@ pub fn without_perplexity<'a>(rows: impl IntoIterator<Item = &'a Row>, outputs: 
 
 /// The command of a run without sampling, so that its tokens can be checked.
 pub fn greedy_command(command: &[String]) -> String {
-    let (option, value) = GREEDY_OPTION.split_once(' ').unwrap_or((GREEDY_OPTION, ""));
-    let mut words: Vec<String> = Vec::new();
-    let mut is_value = false;
-    // The first word is the program.
-    for word in command.iter().skip(1) {
-        let is_option = word == option || word.strip_prefix(option).is_some_and(|rest| rest.starts_with('='));
-        if !is_option && !is_value {
-            words.push(word.clone());
-        }
-        is_value = word == option;
-    }
-    words.extend([option, value].map(String::from));
-    format!("{PROGRAM} {}", pasteable(&words))
+    command_with(command, GREEDY_OPTION)
 }
 
 /// Whether the output of an engine is unverified because its tokens were sampled.

@@ -22,6 +22,18 @@ pub enum Obstacle {
     ManyComparisons { blocks: Option<usize> },
 }
 
+impl Obstacle {
+    /// The number of blocks that would probably decide the comparison. `None` if no number or only a very large one would.
+    pub fn sufficient_blocks(self) -> Option<usize> {
+        match self {
+            Self::WideInterval { blocks }
+            | Self::TooWideForSame { blocks }
+            | Self::ManyComparisons { blocks } => blocks,
+            Self::NoiseFloor => None,
+        }
+    }
+}
+
 impl Comparison {
     /// The reason for the verdict `Inconclusive`; `None` for any other verdict. The number of blocks assumes that further
     /// blocks have the same mean and the same spread.

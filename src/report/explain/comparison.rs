@@ -1,10 +1,11 @@
 //! A comparison in sentences: the ratio with its interval, the evidence, the noise floor, and why it is inconclusive.
 
-use super::context::{Context, More, Part};
+use super::context::{Context, Part};
 use crate::analysis::agreement::two_digits;
 use crate::analysis::compare::{self, Compared};
-use crate::plan::{Order, Role, budget};
+use crate::plan::{Order, Role};
 use crate::report::marks::Mark;
+use crate::report::next_measurement::option_for;
 use crate::report::ranking::{self, compared_in};
 use crate::report::rows::Row;
 use crate::report::verdict_lines::with_mark;
@@ -12,7 +13,7 @@ use crate::report::verdicts::PairVerdict;
 use crate::text::{line, plural, three_digits, with_commas};
 use stats::{
     Comparison, Decision, Evidence, FloorSource, MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Obstacle,
-    Phrase, SourcedFloor, StoppedBy, Verdict, with_other,
+    Phrase, SourcedFloor, Verdict, with_other,
 };
 
 /// The amount of detail of an explanation.
@@ -143,43 +144,15 @@ fn in_words(floor: Option<SourcedFloor>) -> String {
 
 /// The step that may decide an inconclusive comparison, in a few words. `None` for any other comparison.
 fn remedy(context: &Context, comparison: &Comparison) -> Option<String> {
-    let Some(blocks) = blocks_that_help(comparison.obstacle()?) else {
-        return Some("more blocks do not help, a quieter machine may".into());
-    };
-    Some(match blocks {
+    let obstacle = comparison.obstacle()?;
+    Some(match obstacle.sufficient_blocks() {
         Some(blocks) => {
-            let option = option_for(context, comparison, blocks).text();
+            let option = option_for(context.report, comparison, blocks).text();
             format!("about {blocks} blocks would decide it: `{option}`")
         }
+        None if obstacle == Obstacle::NoiseFloor => "more blocks do not help, a quieter machine may".into(),
         None => "even 200 blocks with this noise would not decide it".into(),
     })
-}
-
-/// The number of blocks that would decide a comparison; `Some(None)` if it is too large. `None` if no number of blocks helps.
-fn blocks_that_help(obstacle: Obstacle) -> Option<Option<usize>> {
-    match obstacle {
-        Obstacle::WideInterval { blocks }
-        | Obstacle::TooWideForSame { blocks }
-        | Obstacle::ManyComparisons { blocks } => Some(blocks),
-        Obstacle::NoiseFloor => None,
-    }
-}
-
-/// The option that gives a comparison this many blocks: a larger budget if the budget ended the measurement.
-fn option_for(context: &Context, comparison: &Comparison, blocks: usize) -> More {
-    let report = context.report;
-    // In an interrupted run, comparisons count as stopped by time, but no workload does: a larger budget would not help.
-    let budget_ended = report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
-    let ended = budget_ended && comparison.stopped_by == StoppedBy::Time;
-    match report.budget_ns.filter(|_| ended) {
-        Some(budget_ns) => {
-            // The warnings of the report name this budget.
-            let known = report.sufficient_budget.clone().filter(|_| blocks <= MIN_VERDICT_BLOCKS);
-            let estimated = || budget::for_blocks(budget_ns, comparison.blocks, blocks);
-            More::Budget(known.unwrap_or_else(estimated))
-        }
-        None => More::Blocks(blocks),
-    }
 }
 
 fn sentence(
@@ -330,7 +303,7 @@ fn obstacle(
             part.say(format!(
                 "There is no verdict: {measured} with both sides, and a verdict needs {MIN_VERDICT_BLOCKS}."
             ));
-            part.measure_again(option_for(context, comparison, MIN_VERDICT_BLOCKS));
+            part.measure_again(option_for(context.report, comparison, MIN_VERDICT_BLOCKS));
         }
         return;
     }
@@ -339,7 +312,7 @@ fn obstacle(
             part.say(format!(
                 "About {blocks} blocks would decide it, if the noise stays the same. On a quieter machine, fewer may."
             ));
-            part.measure_again(option_for(context, comparison, blocks));
+            part.measure_again(option_for(context.report, comparison, blocks));
         }
         None => part.say("Even 200 blocks with this noise would not decide it. A quieter machine may."),
     };
@@ -374,12 +347,6 @@ fn obstacle(
             part.say(format!("It is inconclusive: {why}."));
             part.say("A quieter machine helps: end other programs, or measure at another time.");
             part.hint("orchestrate machine");
-            let is_of_few = comparison.floor.is_some_and(|it| !it.floor.is_reliable());
-            let remedy = &context.report.verdicts.calibration.remedy;
-            if is_of_few && !context.report.verdicts.calibration.uncalibrated.is_empty() {
-                part.say("This noise floor is from fewer than 20 blocks. A calibration measures it in 20.");
-                part.hint(remedy.clone());
-            }
         }
     }
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::plan::Case;
 use crate::record::RunRecord;
+use crate::report::next_measurement::More;
 use crate::report::ranking::Ranking;
 use crate::report::rows::Row;
 use crate::report::run_data::RunData;
@@ -31,40 +32,6 @@ pub struct Part {
     /// The option that gives all comparisons of the part enough blocks.
     #[serde(skip)]
     pub more: Option<More>,
-}
-
-/// The option of a further run with more blocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum More {
-    Blocks(usize),
-    /// As `--budget` takes it.
-    Budget(String),
-}
-
-impl More {
-    pub fn text(&self) -> String {
-        match self {
-            Self::Blocks(blocks) => format!("--blocks {blocks}"),
-            Self::Budget(budget) => format!("--budget {budget}"),
-        }
-    }
-
-    pub fn hint(&self) -> String {
-        format!("measure again with `{}`", self.text())
-    }
-
-    /// Of two options, the larger one is enough for both. A budget counts as larger than any number of blocks, because the budget
-    /// ended the run.
-    pub fn largest(all: impl Iterator<Item = Self>) -> Option<Self> {
-        all.max_by_key(|it| match it {
-            Self::Blocks(blocks) => (0, *blocks as u64),
-            Self::Budget(budget) => {
-                let (number, unit) = budget.split_at(budget.len() - budget.len().min(1));
-                let seconds = if unit == "m" { 60 } else { 1 };
-                (1, number.parse().map_or(0, |number: u64| number * seconds))
-            }
-        })
-    }
 }
 
 impl Context<'_> {

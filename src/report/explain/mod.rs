@@ -24,7 +24,8 @@ use super::run_report::Report;
 use crate::record::RunRecord;
 use crate::shell::quoted_command;
 pub use comparison::Detail;
-use context::{Context, More, Part, command};
+use crate::report::next_measurement::More;
+use context::{Context, Part, command};
 use subject::Subject;
 
 /// The explanation of an engine, of a case, of both, or of the terms of a report. JSON has these names: add, never rename.

@@ -231,8 +231,13 @@ fn an_inconclusive_result_says_what_would_decide_it() {
         "{wide}"
     );
     let noisy = |own_noise| verified(&[ORIGINAL, InventedEngine { name: "beacon", own_noise, ..ORIGINAL }]);
-    let needs_blocks = |it: &RunRecord| explained(it, "beacon decode").contains("again with `--blocks ");
-    let mut in_time = [0.04, 0.06, 0.08, 0.1, 0.12].map(noisy).into_iter().find(needs_blocks).unwrap();
+    // A budget gives at most 20 blocks.
+    let needs_blocks = |it: &RunRecord| {
+        let text = explained(it, "beacon decode");
+        (6..=20).any(|blocks| text.contains(&format!("again with `--blocks {blocks}`")))
+    };
+    let levels = [0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12];
+    let mut in_time = levels.map(noisy).into_iter().find(needs_blocks).unwrap();
     in_time.header.plan.extent.budget_ns = Some(60_000_000_000);
     in_time.closed.iter_mut().for_each(|it| it.by = stats::StoppedBy::Time);
     let in_time = explained(&in_time, "beacon decode");

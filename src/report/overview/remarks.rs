@@ -13,6 +13,7 @@ use crate::report::grid::{reference_of_each_row, rounds_for_p99, why_no_ratios};
 use crate::report::headings;
 use crate::report::limits;
 use crate::report::marks::Mark;
+use crate::report::next_measurement;
 use crate::report::outputs::{greedy_command, is_sampled};
 use crate::report::ranking::{Unranked, why_no_values};
 use crate::report::rows::{FailureSummary, Row, group_by_key};
@@ -21,6 +22,7 @@ use crate::report::verdict_lines::{self, NO_VERDICTS, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
 use crate::shell::{HINT, pasteable, quoted_command};
 use crate::text::{plural, shorten_at_clause, width};
+use stats::Comparison;
 
 /// The most warnings above the table; the full report has all.
 const MAX_WARNINGS: usize = 4;
@@ -183,26 +185,22 @@ fn why_no_rank(overview: &Overview) -> Option<String> {
     }
 }
 
-/// The number of inconclusive comparisons with the reference, and the command that calibrates this machine.
+/// The number of inconclusive comparisons with the reference, and the step that may decide them.
 fn inconclusive(overview: &Overview) -> Option<String> {
     let report = overview.report;
     let is_shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
-    let shown = report.verdicts.for_view(false).filter(is_shown);
-    let certainties: Vec<Certainty> = shown.filter_map(PairVerdict::certainty).collect();
-    let inconclusive = certainties.iter().filter(|it| **it == Certainty::Inconclusive).count();
-    if inconclusive == 0 {
-        return None;
-    }
-    let of_all = match certainties.len() {
-        1 => "the comparison".to_string(),
-        all => format!("{inconclusive} of {all} comparisons"),
+    let shown: Vec<&PairVerdict> = report.verdicts.for_view(false).filter(is_shown).collect();
+    let is_inconclusive = |pair: &&&PairVerdict| pair.certainty() == Some(Certainty::Inconclusive);
+    let inconclusive = shown.iter().filter(is_inconclusive).filter_map(|pair| pair.comparison());
+    let inconclusive: Vec<&Comparison> = inconclusive.collect();
+    let compared = shown.iter().filter(|pair| pair.certainty().is_some()).count();
+    let of_all = match (inconclusive.len(), compared) {
+        (0, _) => return None,
+        (1, 1) => "the comparison with the reference".to_string(),
+        (some, all) => format!("{some} of {all} comparisons with the reference"),
     };
-    let calibration = &report.verdicts.calibration;
-    let hint = match calibration.uncalibrated.is_empty() {
-        true => String::new(),
-        false => format!("; hint: `{}`", calibration.remedy),
-    };
-    Some(format!("noise makes {of_all} inconclusive{hint}"))
+    let next_step = next_measurement::after_inconclusive(report, &inconclusive);
+    Some(format!("{}: {of_all}{next_step}", Certainty::Inconclusive.words()))
 }
 
 /// The explanations of the words and marks that the table and the table of the best engines have, and the hints of configurations
@@ -223,6 +221,9 @@ pub fn footnotes(
     // The name of an engine may contain the sign of a mark, but no ratio begins with a name.
     let mut best_ratios = best.map(plain_cells).unwrap_or_default();
     best_ratios.retain(|cell| cell.starts_with(|it: char| it.is_ascii_digit()));
+    // An inconclusive ratio has its reason beside it.
+    let is_inconclusive = |cell: &str| cell.contains(&format!("; {}", Certainty::Inconclusive.words()));
+    let has_no_verdict = |cell: &String| cell.contains(Mark::NoVerdict.sign()) && !is_inconclusive(cell);
     let has_mark = |mark: Mark| last_cells.iter().chain(&best_ratios).any(|cell| cell.contains(mark.sign()));
     let mut notes = Vec::new();
     let is_ratio = |cell: &String| cell.starts_with(Mark::Reference.sign()) || cell.contains('x');
@@ -233,7 +234,7 @@ pub fn footnotes(
     if has_mark(Mark::NotAQuotient) {
         notes.push(Mark::NotAQuotient.legend());
     }
-    if has_mark(Mark::NoVerdict) {
+    if last_cells.iter().chain(&best_ratios).any(has_no_verdict) {
         notes.push(Mark::NoVerdict.legend());
     }
     if cells.iter().any(|cell| cell == Mark::NotAvailable.sign()) {

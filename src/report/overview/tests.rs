@@ -149,6 +149,22 @@ fn an_interrupted_run_has_its_measured_blocks_and_the_planned_ones_in_the_title(
 }
 
 #[test]
+fn inconclusive_comparisons_are_counted_with_the_step_that_may_decide_them() {
+    let noisy = InventedEngine { name: "reed", own_noise: 0.08, ..ORIGINAL };
+    let selection = decoding(&["patient-original", "beacon", "reed"]);
+    let mut record = with_deviations(selection, &[ORIGINAL, BEACON, noisy], &[0.0; 3]);
+    record.header.command = vec!["orchestrate".into(), "--all".into()];
+    let text = words(&at(&record, 100));
+    assert!(text.contains("! inconclusive: 1 of 2 comparisons with the reference; "), "{text}");
+    assert!(
+        text.contains("hint: `orchestrate --all --blocks ") || text.contains("`orchestrate machine`"),
+        "{text}"
+    );
+    // A calibration only adds a noise floor, and the highest counts.
+    assert!(!text.contains("orchestrate calibrate"), "{text}");
+}
+
+#[test]
 fn an_unverified_engine_never_leads() {
     let text = at(&seven_engines(), 100);
     let best: Vec<&str> = text.lines().take_while(|line| !line.starts_with("engine ")).collect();
