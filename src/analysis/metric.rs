@@ -510,11 +510,21 @@ impl Metric {
         !matches!(self.shown, Shown::OfLimit(_) | Shown::OfDataSheet(_) | Shown::Beside(_))
     }
 
-    /// The scale of the metric in every view. `None` if each view chooses one for its values. The times of queries are always in
+    /// The scale of the metric in every table. `None` if each view chooses one for its values. The times of queries are always in
     /// microseconds.
     pub fn fixed_scale(&self) -> Option<Scale> {
         let is_of_query = self.id == MetricId::QUERY || self.shown == Shown::Beside(MetricId::QUERY);
         is_of_query.then_some(Scale { divisor: 1e3, symbol: "µs" })
+    }
+
+    /// The scale of the metric in the default report and in the full one. It is the same in every record.
+    pub fn scale(&self) -> Scale {
+        let of_unit = |unit| match unit {
+            Unit::Nanoseconds => Scale { divisor: 1e6, symbol: "ms" },
+            Unit::Bytes => Scale { divisor: 1e6, symbol: "MB" },
+            unit => Scale::of(unit, [1.0]),
+        };
+        self.fixed_scale().unwrap_or_else(|| of_unit(self.unit))
     }
 
     pub fn kind(&self) -> MetricKind {

@@ -132,8 +132,7 @@ impl<'a> Grid<'a> {
                 self.add_percentile_columns(metric);
                 continue;
             }
-            let estimates = measured().filter_map(|row| Some(row.summary(metric.id)?.estimate));
-            let scale = metric.fixed_scale().unwrap_or_else(|| Scale::of(metric.unit, estimates));
+            let scale = metric.scale();
             let column = Column::value(metric, scale.symbol);
             self.add_metric_column(metric, column, |it| scale.write(it.estimate));
         }
@@ -167,8 +166,7 @@ impl<'a> Grid<'a> {
     }
 
     fn add_percentile_columns(&mut self, metric: &'static Metric) {
-        let summaries = self.report.rows.iter().filter_map(|row| row.summary(metric.id));
-        let scale = Scale::of(metric.unit, summaries.flat_map(|it| [it.p50, it.p99]));
+        let scale = metric.scale();
         let column =
             |heading: Heading| Column { group: Some(metric.title), ..Column::value(heading, scale.symbol) };
         self.add_metric_column(metric, column(headings::P50), |it| scale.write(it.p50));

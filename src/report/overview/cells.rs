@@ -2,37 +2,25 @@
 
 use stats::{Comparison, Phrase, Verdict, bounds_in_cell};
 
-use crate::analysis::metric::{Metric, Scale, Unit};
+use crate::analysis::metric::Metric;
 use crate::report::marks::Mark;
 use crate::report::ranking::Compared;
 use crate::report::tone::Tone;
 use crate::report::verdict_lines::unbroken;
 use crate::report::verdicts::Certainty;
 
-/// The scale of a metric, which is the same in every record.
-pub fn scale(metric: &Metric) -> Scale {
-    let of_unit = |unit| match unit {
-        Unit::Nanoseconds => Scale { divisor: 1e6, symbol: "ms" },
-        Unit::Bytes => Scale { divisor: 1e6, symbol: "MB" },
-        unit => Scale::of(unit, [1.0]),
-    };
-    metric.fixed_scale().unwrap_or_else(|| of_unit(metric.unit))
-}
-
 pub fn number_with_unit(value: f64, metric: &Metric) -> String {
-    let scale = scale(metric);
+    let scale = metric.scale();
     format!("{} {}", scale.write(value), scale.symbol)
 }
 
 /// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `1.4x slower than beacon [1.2, 1.6]`, `same as beacon`,
-/// `inconclusive: beacon [8.7 % slower, 1.3x]`. Without `other`, the column names the other side. `is_quotient`: the ratio is that
-/// of the shown values.
+/// `inconclusive: beacon [8.7 % slower, 1.3x]`, `2.0x? beacon [1.4, 2.7]; inconclusive: ...` with the reason. Without `other`, the
+/// column names the other side. `is_quotient`: the ratio is that of the shown values.
 pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -> String {
     let Some(value) = compared.ratio() else { return Mark::NotAvailable.to_string() };
     let (bounds, kind) = (compared.bounds(), compared.pair.metric.kind());
     let Phrase { change, bounds: interval, .. } = Phrase::in_cell(value, bounds, kind);
-    let ends =
-        bounds.map(|bounds| format!(" {}", unbroken(&bounds_in_cell(bounds, kind)))).unwrap_or_default();
     let mark = if is_quotient { "" } else { Mark::NotAQuotient.sign() };
     let name = |conjunction: &str| other.map_or_else(String::new, |other| format!("{conjunction}{other}"));
     let than = name(if change.ends_with('x') { " " } else { " than " });
@@ -40,10 +28,19 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
         Some(Verdict::Faster | Verdict::Slower) => format!("{change}{mark}{than} {interval}"),
         Some(Verdict::Same) => format!("same{}", name(" as ")),
         Some(Verdict::Inconclusive) => {
-            let of_other = other.map_or_else(String::new, |other| format!(": {other}"));
-            let why = compared.pair.comparison().and_then(Comparison::why_inconclusive);
-            let why = why.map_or_else(String::new, |why| format!("; {why}"));
-            format!("inconclusive{of_other}{ends}{why}")
+            let word = Certainty::Inconclusive.words();
+            match compared.pair.comparison().and_then(Comparison::why_inconclusive) {
+                // The interval has one direction, so the ratio says which side is faster.
+                Some(why) => {
+                    let ends = unbroken(&interval);
+                    format!("{change}{}{mark}{than} {ends}; {word}: {why}", Mark::Inconclusive)
+                }
+                None => {
+                    let of_other = name(": ");
+                    let ends = bounds.map_or_else(String::new, |it| unbroken(&bounds_in_cell(it, kind)));
+                    format!("{word}{of_other} {ends}")
+                }
+            }
         }
         None => format!("{change}{}{mark}{than}", Mark::NoVerdict),
     }
@@ -101,9 +98,10 @@ mod tests {
             decision.lost_to_correction = lost_to_correction;
             comparison(&Compared::as_stored(&pair), Some("reed"), true)
         };
-        let noise = "]; difference not beyond the noise of this machine (±";
-        assert!(text(false).contains(noise), "{}", text(false));
-        let correction = "]; not significant among all comparisons of the run";
+        let noise =
+            "11.0x? reed [11.0, 11.0]; inconclusive: difference not beyond the noise of this machine (±";
+        assert!(text(false).replace('\u{a0}', " ").starts_with(noise), "{}", text(false));
+        let correction = "]; inconclusive: not significant among all comparisons of the run";
         assert!(text(true).ends_with(correction), "{}", text(true));
     }
 

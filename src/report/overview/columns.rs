@@ -1,7 +1,7 @@
 //! The table of the default report: one row for each configuration, with the columns always in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::{scale, speed_up, toned};
+use super::cells::{speed_up, toned};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id, share};
 use crate::plan::scenario::{Kind, SCENARIOS};
@@ -82,7 +82,7 @@ impl ValueColumn<'_> {
         };
         let summary = row.and_then(|row| row.summary(self.metric.id));
         let is_uncertain = self.is_p99 && summary.is_some_and(|it| it.n < MIN_VALUES_FOR_P99);
-        let text = scale(self.metric).write(value);
+        let text = self.metric.scale().write(value);
         let text = if is_uncertain { format!("{}{text}", Mark::FewValues) } else { text };
         if best == Some(value) { Tone::Good.of(&text) } else { text }
     }
@@ -110,7 +110,7 @@ pub fn table(overview: &Overview) -> Table {
     }
     for column in value_columns(overview) {
         let best = column.best(overview);
-        let titled = Column::value(column.metric, scale(column.metric).symbol).titled(column.title.clone());
+        let titled = Column::value(column.metric, column.metric.scale().symbol).titled(column.title.clone());
         add(Column { keep: column.keep, ..titled }, &|it| column.cell(it, best));
     }
     if configurations.iter().any(|it| limit_share(overview, it).is_some()) {
