@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::document::{Column, Layout, Line, Section, Table};
 use super::headings::{self, Heading};
 use super::labels::{Labels, name_of};
+use super::marks::Mark;
 use super::resources::{Fact, Quantity, RESOURCE_FACTS, Resources};
 use super::rows::Row;
 use super::run_report::Report;
@@ -148,6 +149,10 @@ fn gpu_notes(rows: &[(&Row, &Resources)]) -> Vec<String> {
     notes.into_iter().map(written).collect()
 }
 
+/// The reason why the total of a launch can be smaller than its cold start.
+const BETWEEN: &str =
+    "the time from the end of the load to the request is in no part; the cold start includes it";
+
 pub struct WallTimeTable<'a> {
     cases: Cases<'a, WallTime>,
     scale: Scale,
@@ -176,8 +181,11 @@ impl<'a> WallTimeTable<'a> {
         let labels = Labels::of(self.cases.report, Layout { columns_of_varying_options: false, ..layout });
         let Heading { title, about } = headings::REMAINDER;
         let rest = format!("{title}: {}", about.trim_end_matches('.'));
-        let mut notes =
-            vec![rest, "the first request of a launch takes longer: see the metric `first_run`".into()];
+        let mut notes = vec![
+            rest,
+            BETWEEN.into(),
+            "the first request of a launch takes longer: see the metric `first_run`".into(),
+        ];
         let lacks_part = |wall_time: &WallTime| self.parts.iter().any(|part| wall_time.part(*part).is_none());
         let lacks_some = self.cases.rows.iter().any(|(_, wall_time)| lacks_part(wall_time));
         notes.extend(lacks_some.then(|| "n/a: the engine reports no time of this part".into()));
