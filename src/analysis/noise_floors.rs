@@ -15,7 +15,7 @@ use stats::{NoiseFloor, Ratios, levels};
 /// The least number of blocks of a noise floor that is stored for other runs. A floor from fewer blocks is only shown.
 pub use stats::MIN_VERDICT_BLOCKS as MIN_STORED_BLOCKS;
 /// The number of blocks of a calibration: a 95th percentile needs twenty values.
-const CALIBRATION_BLOCKS: u32 = 20;
+pub const CALIBRATION_BLOCKS: u32 = 20;
 
 /// The key of a noise floor: one metric of one case, in any plan. A new build of a program keeps its key, because the
 /// noise comes from the machine and this kind of work.

@@ -67,6 +67,14 @@ impl Plan {
         words.join(" ")
     }
 
+    /// Whether the scenarios and axes in these options select the workloads of these cases and no others. An option sets an axis for all
+    /// scenarios, so two scenarios with different values of an axis have no such options.
+    pub fn has_exact_arguments(&self, cases: &[usize]) -> bool {
+        let workloads: Vec<&Workload> = cases.iter().map(|&case| &self.cases[case].workload).collect();
+        let (_, scenarios) = scenarios_of(&workloads);
+        has_workloads(&scenarios, &shared_values(&scenarios, &workloads), &workloads)
+    }
+
     /// The arguments with which `orchestrate request` prints the first measured request of a case. `None` for requests that it
     /// cannot print.
     pub fn request_arguments(&self, case: usize) -> Option<String> {

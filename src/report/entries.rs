@@ -288,7 +288,7 @@ fn document(report: &Report, price_per_hour: Option<f64>) -> Document<'_> {
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),
         uncalibrated: &report.verdicts.calibration.uncalibrated,
-        calibrate: report.verdicts.calibration.remedy(),
+        calibrate: report.verdicts.calibration.remedy.as_deref(),
         warnings: &report.warnings,
         contradictions: &report.contradictions,
         notes: &report.notes,

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::verdicts::Certainty;
 use stats::MIN_VERDICT_BLOCKS;
 
 /// With fewer values, the 95th percentile is about the largest value.
@@ -88,7 +89,7 @@ impl Mark {
                 "ratio of paired rounds; it differs from that of the two shown values".into()
             }
             Self::Inconclusive => {
-                "after a ratio: inconclusive, because noise is too large for a decision".into()
+                format!("after a ratio: inconclusive, because {}", Certainty::Inconclusive.about())
             }
             Self::NoVerdict => format!(
                 "after a ratio: no verdict, which needs {MIN_VERDICT_BLOCKS} blocks that measure the engines in turn"

@@ -228,9 +228,7 @@ verdicts, 95 % intervals over 5 blocks:
 geometric mean over 6 workloads (each has the same weight; no single workload has this ratio):
   `beacon` 10.0x
 noise floor, `patient-original` against its twin (a second copy of it): load 0.5 %, ttft 16 0.3 %,
-  ttft 128 0.3 %, ttft 512 0.4 %, prefill 0.3 %, decode 0.3 %; not calibrated; hint:
-  `orchestrate calibrate -e patient-original,beacon -s load,ttft,prefill,decode --depth 0 \\
-  --page-cache kept --threads 2`
+  ttft 128 0.3 %, ttft 512 0.4 %, prefill 0.3 %, decode 0.3 %; not calibrated
 
 coal
   hint: orchestrate setup coal
@@ -289,7 +287,7 @@ decode  patient-original  2,320  3,680  34.3  21.5  22.3  24.2      932    46.5 
 verdicts, 95 % intervals over 5 blocks:
 - `beacon` answers 23.1x as fast as `patient-original` [23.0, 23.2]
 noise floor, `patient-original` against its twin (a second copy of it): decode 0.4 %; not
-  calibrated; hint:
+  calibrated; 20 blocks measure it; hint:
   `orchestrate calibrate -e patient-original,beacon -s decode --depth 0 --threads 2 --mode one-shot`
 
 vs ref: speed-up over `patient-original`, by total; above 1 is better
@@ -475,6 +473,10 @@ fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
         assert!(parts.len() == 7 && (parts.iter().sum::<f64>() - total).abs() < 1e-6, "{row}");
     }
     assert!(rows[11].trim_start().starts_with("beacon"), "{text}");
+    assert!(
+        words(&text).contains("end of the load to the request is in no part; the cold start includes it"),
+        "{text}"
+    );
     assert!(!text.contains("compile"), "no engine says that it compiles: {text}");
     let markdown = rendered_with(&default_suite_record(), "markdown", None, view);
     assert!(markdown.contains("| case | engine | spawn ms | import ms | weights ms |"), "{markdown}");

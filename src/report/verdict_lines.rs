@@ -2,6 +2,7 @@
 //! stands in their place. `legend` explains the marks.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::document::{Item, List};
 use super::labels::Labels;
@@ -11,9 +12,10 @@ use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Mean, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
+use crate::analysis::noise_floors::CALIBRATION_BLOCKS;
 use crate::plan::{Order, budget};
-use crate::text::plural;
-use stats::{MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
+use crate::text::{estimated_time, plural};
+use stats::{Comparison, MIN_VERDICT_BLOCKS, MetricKind, Phrase, StoppedBy, bounds_in_cell};
 
 /// The most verdicts that are printed as sentences.
 const MAX_SENTENCES: usize = 8;
@@ -63,6 +65,7 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         workloads.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
     let out_of_time = workloads.any(|it| it.stopped_by == Some(StoppedBy::Time));
     let count = plural(blocks, "block");
+    let begun = report.workloads.iter().map(|it| it.blocks as usize).max().unwrap_or(blocks);
     let why = match report.budget_ns {
         _ if is_cut_off => {
             let complete = plural(blocks, "complete block");
@@ -71,14 +74,18 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         Some(budget_ns) if out_of_time => {
             let known = report.sufficient_budget.clone();
             let larger = known.unwrap_or_else(|| budget::for_blocks(budget_ns, blocks, MIN_VERDICT_BLOCKS));
-            let fitting = if blocks == 1 { "1 fits".to_string() } else { format!("{blocks} fit") };
+            // The title of a report has the number of all blocks.
+            let fitting = match blocks {
+                _ if begun > blocks => format!("{blocks} with the reference"),
+                1 => "1 fits".to_string(),
+                _ => format!("{blocks} fit"),
+            };
             let subject = budget::blocks_that_do_not_fit(MIN_VERDICT_BLOCKS, &fitting);
             format!("{}; hint: `--budget {larger}`", report.budget_is_too_short_for(&subject))
         }
         _ => {
-            let all = report.workloads.iter().map(|it| it.blocks as usize).max().unwrap_or(blocks);
-            let count = match all > blocks {
-                true => format!("only {blocks} of {all} blocks have both engines of a comparison"),
+            let count = match begun > blocks {
+                true => format!("only {blocks} of {begun} blocks have both engines of a comparison"),
                 false => count,
             };
             format!("{count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--blocks {MIN_VERDICT_BLOCKS}`")
@@ -234,13 +241,19 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
         [one] => format!("`{}` against its twin (a second copy of it)", labels.label(&one.engine)),
         _ => "each reference against its twin (a second copy of it), at most".into(),
     };
-    let calibration = calibration(&report.verdicts.calibration, labels);
+    let calibration = calibration(report, labels);
     Some(format!("noise floor, {source}: {floors}{calibration}"))
 }
 
 /// The time of the calibration, the engines that lack one, and the command that calibrates them.
-fn calibration(calibration: &Calibration, labels: &Labels) -> String {
-    let Calibration { since, uncalibrated, remedy } = calibration;
+fn calibration(report: &Report, labels: &Labels) -> String {
+    let Calibration { since, uncalibrated, remedy } = &report.verdicts.calibration;
+    // A calibration measures each engine and its twin.
+    let of_blocks = |ns: u64| Duration::from_nanos(ns) / report.begun_blocks.max(1) * 2 * CALIBRATION_BLOCKS;
+    let time = report.elapsed_ns.map(|ns| format!(" in up to {}", estimated_time(of_blocks(ns))));
+    let hint = remedy.as_ref().map_or_else(String::new, |remedy| {
+        format!("; {CALIBRATION_BLOCKS} blocks measure it{}; hint: `{remedy}`", time.unwrap_or_default())
+    });
     let name = |it: &Uncalibrated| {
         let workloads =
             if it.workloads.is_empty() { String::new() } else { format!(" ({})", it.workloads.join(", ")) };
@@ -251,8 +264,8 @@ fn calibration(calibration: &Calibration, labels: &Labels) -> String {
         (None, true) => String::new(),
         (Some(since), true) => format!("; calibrated at {since}"),
         // The command names the engines.
-        (None, false) => format!("; not calibrated; hint: `{remedy}`"),
-        (Some(since), false) => format!("; calibrated at {since}, but not for {names}; hint: `{remedy}`"),
+        (None, false) => format!("; not calibrated{hint}"),
+        (Some(since), false) => format!("; calibrated at {since}, but not for {names}{hint}"),
     }
 }
 
@@ -334,7 +347,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()
 }
 
-/// The short form of a verdict, which stays on one line: `decode 11.0x [10.9, 11.1]`, `prefill same`,
+/// The short form of a verdict, which stays on one line except for the reason of an inconclusive one: `decode 11.0x [10.9, 11.1]`, `prefill same`,
 /// `ttft 16 inconclusive [1.2x slower, 8.0 % faster]`, or `decode 1.61x?` without a verdict.
 fn compact(pair: &PairVerdict) -> String {
     let case = &pair.case;
@@ -347,7 +360,9 @@ fn compact(pair: &PairVerdict) -> String {
         (Some(Certainty::Inconclusive), _) => {
             let bounds =
                 pair.bounds().map_or_else(String::new, |it| format!(" {}", bounds_in_cell(it, kind)));
-            format!("{case} inconclusive{bounds}")
+            let verdict = unbroken(&format!("{case} {}{bounds}", Certainty::Inconclusive.words()));
+            let why = pair.comparison().and_then(Comparison::why_inconclusive);
+            return why.map_or(verdict.clone(), |why| format!("{verdict}: {why}"));
         }
         (Some(Certainty::NoVerdict), Some(ratio)) => {
             format!("{case} {}{}", Phrase::in_cell(ratio, pair.bounds(), kind).change, Mark::NoVerdict)

@@ -108,7 +108,7 @@ impl Certainty {
         match self {
             Self::Differs => "the interval excludes 1, and the difference exceeds 2 % and the noise floor",
             Self::Same => "the whole interval is within 2 % of 1",
-            Self::Inconclusive => "noise is too large for a decision",
+            Self::Inconclusive => "neither a difference nor `same` is certain",
             Self::NoVerdict => "there are too few blocks, or the engines ran one after the other",
         }
     }

@@ -16,8 +16,9 @@ pub struct Calibration {
     pub since: Option<String>,
     /// The rows that lack a calibration for at least one workload.
     pub uncalibrated: Vec<Uncalibrated>,
-    /// The command that calibrates these rows with the options of this run.
-    pub remedy: String,
+    /// The command that calibrates these rows with the options of this run. `None` if no options select exactly their workloads,
+    /// because a calibration of other workloads may take hours.
+    pub remedy: Option<String>,
 }
 
 /// An engine that lacks a calibration for some or all workloads. JSON has these names: add, never rename.
@@ -63,12 +64,8 @@ impl Calibration {
             uncalibrated_cases.extend(lacking.into_iter().map(|(case, _)| *case));
         }
         let since = record.header.noise_floors.iter().map(|floor| line(&floor.since)).min();
-        let remedy = format!("orchestrate calibrate {}", plan.arguments_of(&uncalibrated_cases));
-        Self { since, uncalibrated, remedy: line(&remedy) }
-    }
-
-    /// The command that calibrates the uncalibrated rows, if there are any.
-    pub fn remedy(&self) -> Option<&str> {
-        (!self.uncalibrated.is_empty()).then_some(self.remedy.as_str())
+        let is_exact = !uncalibrated_cases.is_empty() && plan.has_exact_arguments(&uncalibrated_cases);
+        let command = || line(&format!("orchestrate calibrate {}", plan.arguments_of(&uncalibrated_cases)));
+        Self { since, uncalibrated, remedy: is_exact.then(command) }
     }
 }

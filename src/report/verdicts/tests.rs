@@ -34,7 +34,10 @@ fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     assert_eq!((cells[0], cells[1], cells[2]), ("ref", "11.0x", "same"), "{text}");
     assert!(cells[3].ends_with('?'), "{text}");
     assert!(text.contains("\nsame: the whole interval is within 2 % of 1\n"), "{text}");
-    assert!(text.contains("\n? after a ratio: inconclusive, because noise is too large"), "{text}");
+    assert!(
+        text.contains("\n? after a ratio: inconclusive, because neither a difference nor `same` is certain"),
+        "{text}"
+    );
     let text = rendered(&record, "table", 80);
     assert_fits(&text, 80);
 }
@@ -173,8 +176,8 @@ fn a_budget_that_the_run_found_sufficient_is_named() {
         (closed.by, closed.needs_budget) = (StoppedBy::Time, Some("5m".into()));
     }
     let why = |report: Report| why_no_verdicts(&report);
-    let expected =
-        "no verdicts: --budget 3m is too short for the 5 blocks of a verdict (2 fit); hint: `--budget 5m`";
+    // The run has five blocks, and two of them have the reference.
+    let expected = "no verdicts: --budget 3m is too short for the 5 blocks of a verdict (2 with the reference); hint: `--budget 5m`";
     assert_eq!(why(verified_report(&record)).as_deref(), Some(expected));
     // While the run goes on, no budget has ended.
     record.closed.clear();
@@ -222,8 +225,36 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
         }
     }
     let text = rendered(&record, "table", 300);
-    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint:\n  `orchestrate calibrate -e beacon -s ttft --prompt-tokens 16,128,512 --threads 2`\n";
+    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); 20 blocks measure it; hint:\n  `orchestrate calibrate -e beacon -s ttft --prompt-tokens 16,128,512 --threads 2`\n";
     assert!(text.contains(expected), "{text}");
+}
+
+/// The specimen's `prefill` has one prompt length, and that of `-s prefill` several. `--prompt-tokens` would change `decode` too.
+#[test]
+fn a_calibration_that_would_measure_other_requests_is_no_hint() {
+    let engines = ["patient-original", "beacon"];
+    assert!(Report::of(&measured_engines(&decoding(&engines))).verdicts.calibration.remedy.is_some());
+    let record = measured_engines(&selection(&engines));
+    assert_eq!(Report::of(&record).verdicts.calibration.remedy, None);
+    let text = rendered(&record, "table", 300);
+    assert!(text.contains("; not calibrated\n") && !text.contains("orchestrate calibrate"), "{text}");
+}
+
+#[test]
+fn a_list_of_verdicts_says_why_an_interval_without_1_is_inconclusive() {
+    let mut record = measured_engines(&selection(&["patient-original", "beacon", "equal"]));
+    record.header.noise_floors.push(CalibratedFloor {
+        configuration: 1,
+        workload: "decode".into(),
+        metric: crate::plan::MetricId::DECODE_RATE,
+        paired: NoiseFloor::of(&[3.0; 20]).unwrap(),
+        between: None,
+        since: "2026-01-01T00:00:00Z".into(),
+    });
+    let text = rendered(&record, "table", 300);
+    let why = "decode inconclusive [11x, 11x]: difference not beyond the noise of this machine (a factor of";
+    let is_listed = |line: &str| line.starts_with("- `beacon`: ") && line.contains(why);
+    assert!(text.lines().any(is_listed), "{text}");
 }
 
 #[test]
@@ -283,7 +314,10 @@ fn one_line_shows_the_noise_floors_of_the_twin_and_of_the_calibration() {
         format!("noise floor, `patient-original` against its twin (a second copy of it): {noise}; ");
     let command =
         "`orchestrate calibrate -e patient-original,beacon,equal,noisy -s decode --depth 0 --threads 2`";
-    assert_eq!(noise_line(&record), beginning.clone() + "not calibrated; hint: " + command);
+    assert_eq!(
+        noise_line(&record),
+        beginning.clone() + "not calibrated; 20 blocks measure it; hint: " + command
+    );
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
         workload: "decode".into(),
@@ -297,7 +331,7 @@ fn one_line_shows_the_noise_floors_of_the_twin_and_of_the_calibration() {
     let since = "at 2026-01-01T00:00:00Z";
     assert_eq!(
         noise_line(&record),
-        format!("{beginning}calibrated {since}, but not for {others}; hint: {command}")
+        format!("{beginning}calibrated {since}, but not for {others}; 20 blocks measure it; hint: {command}")
     );
     let of_beacon = record.header.noise_floors.clone();
     let floor = |configuration| CalibratedFloor { configuration, ..of_beacon[0].clone() };
