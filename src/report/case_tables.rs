@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::document::{Column, Layout, Line, Section, Table};
 use super::headings::{self, Heading};
 use super::labels::{Labels, name_of};
-use super::marks::Mark;
 use super::resources::{Fact, Quantity, RESOURCE_FACTS, Resources};
 use super::rows::Row;
 use super::run_report::Report;

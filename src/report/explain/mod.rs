@@ -22,9 +22,9 @@ use super::ranking::rankings;
 use super::run_data::RunData;
 use super::run_report::Report;
 use crate::record::RunRecord;
+use crate::report::next_measurement::More;
 use crate::shell::quoted_command;
 pub use comparison::Detail;
-use crate::report::next_measurement::More;
 use context::{Context, Part, command};
 use subject::Subject;
 
