@@ -101,7 +101,13 @@ pub fn store_answers_of(scratch: &Scratch, settings: &str, options: &[&str]) -> 
     let (model, sage) = (scratch.join("model"), scratch.engine("sage", &format!("--engine sage {settings}")));
     copy_folder(&model_files::embedded::folder().unwrap(), &model);
     let mut command = scratch.orchestrate();
-    command.args(["model", "reference-answers"]).arg(model).arg("--verifier").arg(sage);
+    command
+        .args(["model", "reference-answers"])
+        .arg(model)
+        .arg("--verifier")
+        .arg(sage)
+        .arg("--results")
+        .arg(scratch.join("answers"));
     finish(command.args(options))
 }
 
