@@ -9,6 +9,7 @@ pub mod limits;
 mod observation;
 mod prediction;
 mod resources;
+mod serving;
 pub mod share;
 mod unit;
 
@@ -83,8 +84,10 @@ pub const METRICS: &[Metric] = &[
         about: "time from the request to the whole answer, on the orchestrator's clock. In one-shot mode it starts with the \
                 process.",
         // The total of a query is the metric `query`.
-        of: |observed| {
-            if observed.kind.generates() { total_of(observed.sample, observed.mode) } else { Vec::new() }
+        of: |observed| match observed.kind {
+            Kind::Serve => serving::totals(observed),
+            kind if kind.generates() => total_of(observed.sample, observed.mode),
+            _ => Vec::new(),
         },
     },
     Metric {
@@ -137,7 +140,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "time to first token (TTFT), from just before tokenisation until the host can use the token: token_ns[0] - \
-                start_ns. One number for each sequence of a batch. For an engine that returns text: until its first chunk.",
+                start_ns. One number for each sequence of a batch. For an engine that returns text: until its first chunk. \
+                Of overlapping requests (`serve`): since a user wanted the request.",
         of: first_token,
     },
     Metric {
@@ -273,6 +277,42 @@ pub const METRICS: &[Metric] = &[
         about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns). All sequences \
                 of a batch count together.",
         of: throughput,
+    },
+    Metric {
+        id: MetricId::SERVED_RATE,
+        title: "served",
+        unit: Unit::TokensPerSecond,
+        better: Better::Higher,
+        wording: Wording::Speed("serves"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "new tokens per second of all users, while each has an open request: from the first answer of a round until its last \
+                request is wanted. If all requests are wanted at once: until the last answer. Only in the scenarios `serve` and \
+                `offline`.",
+        of: |observed| serving::served_rate(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("request_rate"),
+        title: "requests",
+        unit: Unit::RequestsPerSecond,
+        better: Better::Higher,
+        wording: Wording::Speed("answers"),
+        per: Per::Sample,
+        shown: Shown::Beside(MetricId::SERVED_RATE),
+        about: "answers per second in the same part of the round as `served`.",
+        of: |observed| serving::request_rate(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("time_per_token"),
+        title: "TPOT",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        wording: Wording::Speed("gives the next tokens"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "time per output token: of each request, the mean time of the tokens after the first one. Only in the scenarios `serve` \
+                and `offline`.",
+        of: serving::times_per_token,
     },
     Metric {
         id: MetricId::QUERY,
@@ -617,6 +657,9 @@ fn query(observed: &Observation) -> Option<f64> {
 }
 
 fn first_token(observed: &Observation) -> Vec<f64> {
+    if observed.kind == Kind::Serve {
+        return serving::first_tokens(observed);
+    }
     let start_ns = observed.sample.iteration.start_ns;
     observed.timed_sequences().filter_map(|timed| positive_span(timed.first_ns, start_ns)).collect()
 }
@@ -666,6 +709,10 @@ fn acceptance(observed: &Observation) -> Option<f64> {
 }
 
 fn decode_rate(observed: &Observation) -> Vec<f64> {
+    // Prompts of some requests are computed between the tokens of others.
+    if observed.kind == Kind::Serve {
+        return Vec::new();
+    }
     let tokens = observed.timed_sequences().map(|timed| timed.after_first).sum();
     let rate = observed.first_and_last_ns().and_then(|(first, last)| per_second(tokens, last, first));
     rate.into_iter().collect()

@@ -125,8 +125,8 @@ fn requests_of(plan: &Plan, case: usize, request_time: Duration, extent: BlockEx
         // A text is scored before the blocks.
         Kind::Score => return 0,
         Kind::Launch => return rounds,
-        Kind::Warm | Kind::Speculative | Kind::Query if plan.mode == Mode::OneShot => return rounds,
-        Kind::Warm | Kind::Speculative | Kind::Query => {}
+        kind if Kind::IN_ROUNDS.contains(&kind) && plan.mode == Mode::OneShot => return rounds,
+        Kind::Warm | Kind::Speculative | Kind::Serve | Kind::Query => {}
     }
     let discards = run::is_paused_between_requests(plan, case) && run::is_slowed_by_pause(request_time);
     warm_up.saturating_add(rounds.saturating_mul(if discards { 2 } else { 1 }))

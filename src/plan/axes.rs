@@ -13,6 +13,9 @@ use crate::shell::{choice_parser, pasteable, whole_number};
 /// The most tokens of a prompt, a depth or an output: far more than any model's context.
 const MAX_TOKENS: u32 = 1 << 24;
 const MAX_BATCH: u32 = 1024;
+const MAX_REQUESTS: u32 = 4096;
+/// The requests of a round for each request that is open at once. With fewer, the time without all of them open would count much.
+const REQUESTS_OF_EACH: u32 = 4;
 /// The names on the command line and in the protocol.
 const PADDINGS: [(&str, Padding); 3] =
     [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
@@ -201,6 +204,13 @@ axes! {
     /// again); only in `load`, default: both, in the default suite `kept`
     #[arg(value_name = "KIND", value_parser = choice_parser(PAGE_CACHES))]
     page_cache: PageCache, shape.page_cache, "files", Named::NotDefault, "";
+    /// Numbers of users, separated by commas: each has one request open, and sends the next one as soon as it is answered; only in
+    /// `serve` and `offline`
+    #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS))]
+    concurrency: u32, shape.concurrency, "concurrency", Named::Varying, "";
+    /// Numbers of requests in a round of `serve` or `offline`, separated by commas; default: four for each user
+    #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS))]
+    requests: u32, shape.requests, "requests", Named::Unusual, "requests ";
     /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`
     #[arg(value_name = "KIND|FILE")]
     prompts: Text, text, "prompts", Named::NotDefault, "";
@@ -237,6 +247,12 @@ pub struct Shape {
     /// Whether the kernel has the model's files in memory before a launch.
     #[serde(skip_serializing_if = "PageCache::is_kept")]
     pub page_cache: PageCache,
+    /// The number of requests that are open at once. Zero: the workload has one request after the other.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub concurrency: u32,
+    /// The number of overlapping requests in a round, if the user set it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u32>,
     #[serde(skip_serializing_if = "TextKind::is_natural")]
     pub text: TextKind,
 }
@@ -267,6 +283,8 @@ impl Default for Shape {
             padding: None,
             speculation: Speculation::Off,
             page_cache: PageCache::Kept,
+            concurrency: 0,
+            requests: None,
             text: TextKind::Natural,
         }
     }
@@ -426,14 +444,28 @@ impl Shape {
         is_only.then_some(SettingDifference { setting, value, other: other_value, other_is_default })
     }
 
-    /// The lengths of the prompts of a request, if the longest has `longest` tokens. Uneven prompts shrink from the longest to
-    /// a quarter of it, so that a batch has much padding.
+    /// Whether a round has several requests, which may overlap.
+    pub fn overlaps(&self) -> bool {
+        self.concurrency > 0
+    }
+
+    /// The number of prompts of a round: those of a batch, or those of all overlapping requests.
+    pub fn sequences(&self) -> u32 {
+        match self.overlaps() {
+            true => self.requests.unwrap_or_else(|| self.concurrency.saturating_mul(REQUESTS_OF_EACH)),
+            false => self.batch.max(1),
+        }
+    }
+
+    /// The lengths of the prompts of a round, if the longest has `longest` tokens. Uneven prompts shrink from the longest to
+    /// a quarter of it, so that a batch has much padding. Overlapping requests are uneven, as those of real users are.
     pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {
-        let length = |index: u32| match self.padding {
-            Some(_) => (longest / 4 * (4 - index % 4) + longest % 4 * (4 - index % 4) / 4).max(1),
-            None => longest,
+        let is_uneven = self.padding.is_some() || self.overlaps();
+        let length = |index: u32| match is_uneven {
+            true => (longest / 4 * (4 - index % 4) + longest % 4 * (4 - index % 4) / 4).max(1),
+            false => longest,
         };
-        (0..self.batch.max(1)).map(length).collect()
+        (0..self.sequences()).map(length).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::{Model, Plan, Prompt, Selection, Workload};
 use crate::plan::rows;
-use crate::plan::scenario::Scenario;
+use crate::plan::scenario::{Kind, Scenario};
 use crate::plan::texts::Length;
 use crate::shell::{Usage, this_command_with_value};
 use crate::text::{plural, with_commas};
@@ -77,7 +77,7 @@ pub fn check(
         // If no request of the scenario fits any model, the error names only the requests of the first model.
         let by_models: Option<Vec<_>> = workloads.into_iter().map(refused_by).collect();
         let Some(of_scenario) = by_models.and_then(|it| it.into_iter().next()) else {
-            one_fits |= !sets_tokens || scenario.kind.is_warm();
+            one_fits |= !sets_tokens || scenario.kind.is_warm() || scenario.kind == Kind::Serve;
             continue;
         };
         if named.iter().any(|name| name == scenario.name) {

@@ -35,6 +35,7 @@ metric_constants! {
     DECODE_RATE = "decode_rate",
     EFFECTIVE_RATE = "effective_rate",
     THROUGHPUT = "throughput",
+    SERVED_RATE = "served_rate",
     QUERY = "query",
     PERPLEXITY = "perplexity",
     LOSS = "loss",

@@ -329,6 +329,7 @@ impl Workload {
             _ if self.sampling.is_some() => Some("sampling"),
             shape if shape.text.needs_ids() => Some("prompt_ids"),
             shape if shape.batch > 1 => Some("a batch"),
+            shape if shape.overlaps() => Some("ids of requests"),
             shape if !shape.use_cache => Some("use_cache: false"),
             shape if !shape.speculation.is_off() => Some("speculation"),
             _ => None,

@@ -232,7 +232,7 @@ impl Prompts {
 
 /// The user's texts for a request: one text for all requests, or the next ones of a file. Warm-ups take them from the end.
 fn own_texts<'a>(texts: &'a [String], workload: &Workload, key: PromptKey) -> Result<Vec<&'a String>> {
-    let batch = u64::from(workload.shape.batch.max(1));
+    let batch = u64::from(workload.shape.sequences());
     let (rounds, count) = (u64::from(workload.rounds), texts.len() as u64);
     ensure!(count > 0, "the prompts of the file are not in the record");
     let text = |sequence: u64| {

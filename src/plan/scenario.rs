@@ -74,6 +74,8 @@ pub enum Kind {
     Speculative,
     /// Requests for the facts of an engine that is loaded and warm. They have no prompt and no output.
     Query,
+    /// Several requests to an engine that is loaded and warm, of which some are open at once. A round is a window of them.
+    Serve,
     /// The log-probabilities of a text, in windows of fixed length. Each configuration scores it once, before the blocks, because
     /// the result has no noise. Nothing is generated.
     Score,
@@ -81,27 +83,34 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds whose requests come after the launch, in rounds.
-    pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Speculative, Self::Query];
+    pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Speculative, Self::Serve, Self::Query];
 
     /// These axes, without those that the kind cannot have.
     pub fn axes(self, axes: Axes<'_>) -> Axes<'_> {
+        let one_by_one = Axes { concurrency: &[], requests: &[], ..axes };
         match self {
-            Self::Launch => Axes { speculation: &[], ..axes },
-            Self::Warm => Axes { speculation: &[], page_cache: &[], ..axes },
-            Self::Speculative => Axes { page_cache: &[], ..axes },
+            Self::Launch => Axes { speculation: &[], ..one_by_one },
+            Self::Warm => Axes { speculation: &[], page_cache: &[], ..one_by_one },
+            Self::Speculative => Axes { page_cache: &[], ..one_by_one },
+            Self::Serve => Axes {
+                concurrency: axes.concurrency,
+                requests: axes.requests,
+                prompts: axes.prompts,
+                ..Axes::of(axes.prompt_tokens, axes.new_tokens)
+            },
             Self::Query => Axes::NONE,
             Self::Score => Axes::of(axes.prompt_tokens, &[]),
         }
     }
 
-    /// Whether the requests generate tokens after a warm-up.
+    /// Whether each request generates tokens alone, after a warm-up.
     pub fn is_warm(self) -> bool {
         matches!(self, Self::Warm | Self::Speculative)
     }
 
     /// Whether the requests generate tokens.
     pub fn generates(self) -> bool {
-        self.is_warm() || self == Self::Launch
+        self.is_warm() || matches!(self, Self::Launch | Self::Serve)
     }
 }
 
@@ -222,6 +231,25 @@ pub const SCENARIOS: &[Scenario] = &[
         kind: Kind::Warm,
         axes: Axes { batch: &[1, 2, 4, 8, 16], ..Axes::of(&[32], &[32]) },
         rounds: 3,
+        headline: MetricId::THROUGHPUT,
+        table: None,
+    },
+    Scenario {
+        name: "serve",
+        about: "several users at once: each answer is followed by the next request of its user; tokens per second of all, and the \
+                latency of one. An engine that takes fewer requests gets the others when it is free, and their wait counts",
+        kind: Kind::Serve,
+        axes: Axes { concurrency: &[1, 2, 4, 8], ..Axes::of(&[128], &[32]) },
+        rounds: 1,
+        headline: MetricId::SERVED_RATE,
+        table: Some(SuiteTable::Distribution),
+    },
+    Scenario {
+        name: "offline",
+        about: "many requests at once, of which none waits for a user: tokens per second of all, until the last answer",
+        kind: Kind::Serve,
+        axes: Axes { concurrency: &[16], requests: &[16], ..Axes::of(&[128], &[32]) },
+        rounds: 1,
         headline: MetricId::THROUGHPUT,
         table: None,
     },

@@ -160,6 +160,10 @@ pub struct Sample {
     /// The arrival of the answer's bytes, since the start of the process.
     pub answered_ns: u64,
     pub iteration: Iteration,
+    /// Of a window of overlapping requests: the times of each, in the order of the sequences. The times of the window are above,
+    /// and those in `iteration` begin with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestTimes>,
     /// The scores of a text, in a workload that scores one. The times above are those of all its requests together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<TextScores>,
@@ -181,6 +185,15 @@ pub struct Sample {
     /// Absent if the request was not streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
+}
+
+/// The times of one of several overlapping requests, since the start of their window, on the orchestrator's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestTimes {
+    /// The time at which its user wanted it. It is sent later if the engine takes no further request.
+    pub wanted_ns: u64,
+    pub sent_ns: u64,
+    pub answered_ns: u64,
 }
 
 /// The log-probabilities that one configuration gave to a text.

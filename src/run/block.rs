@@ -371,9 +371,10 @@ impl<'a> Blocks<'_, 'a> {
         let longest = pass::max_request_time(self.plan);
         for turn in turns.iter().filter(|turn| block == 0 && turn.request_time() <= longest) {
             let is_row = self.plan.configurations[group.slots[turn.slot].configuration].role.is_none();
-            let is_query = self.plan.cases[turn.case].workload.kind == Kind::Query;
+            let kind = self.plan.cases[turn.case].workload.kind;
+            // The energy of a request alone would say nothing about overlapping ones.
             if !is_row
-                || is_query
+                || matches!(kind, Kind::Query | Kind::Serve)
                 || self.schedule.has_failed(turn.case)
                 || self.schedule.time_budget.is_spent()
             {

@@ -65,7 +65,9 @@ impl Cases<'_, '_> {
             warm_up.push(sample.elapsed_ns());
             // The first requests have the same prompt, so a deterministic engine must give them equal answers.
             let first = first.get_or_insert_with(|| sample.clone());
+            // The sums of a step depend on the requests that share it, so overlapping requests may give other ids.
             if index < IDENTICAL_WARM_UPS
+                && !workload.shape.overlaps()
                 && let Err(cause) = verify_same_ids(launched, &workload, first, &sample)
             {
                 return Err(launched.failure(stage(RequestKind::Warmup, index), cause));

@@ -28,6 +28,7 @@ mod read_text;
 pub mod reference_answers;
 mod request;
 mod schedule;
+mod serve;
 mod text_scores;
 mod time_budget;
 mod token_check_time;

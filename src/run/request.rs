@@ -9,6 +9,7 @@ use protocol::{FailureKind, Generate, HelloFacts, Output};
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
 use super::launch::{Launched, stage};
+use super::serve;
 use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
@@ -74,6 +75,7 @@ impl<'a> Requests<'a> {
         let workload = &self.plan.cases[case].workload;
         let answered = match workload.kind {
             Kind::Query => self.query(launched, stage(kind, index)).await?,
+            Kind::Serve => self.serve(launched, workload, kind, index, repeat).await?,
             // Texts are scored before the blocks (`text_scores`), so no block requests one.
             Kind::Launch | Kind::Warm | Kind::Speculative | Kind::Score => {
                 self.generate(launched, workload, kind, index, repeat).await?
@@ -106,7 +108,7 @@ impl<'a> Requests<'a> {
         let before = cpu_time.read();
         let answer = launched.conversation.facts(if capped { cap } else { longest }).await;
         launched.cpu_use_of_request = cpu_time.read().since(before);
-        let verified = answer.map_err(|cause| too_slow(cause, capped, cap)).and_then(|answer| {
+        let verified = answer.map_err(|cause| cause.if_too_slow(capped, cap)).and_then(|answer| {
             let loaded = launched.facts().cloned().unwrap_or_default();
             verify::verify_facts(&answer.facts, &loaded).map(|()| answer)
         });
@@ -153,6 +155,32 @@ impl<'a> Requests<'a> {
             late,
             ..Sample::default()
         })
+    }
+
+    /// Makes the requests of a window. Gives one sample with all their answers.
+    async fn serve(
+        &self,
+        launched: &mut Launched,
+        workload: &Workload,
+        kind: RequestKind,
+        index: u32,
+        repeat: u32,
+    ) -> Result<Sample, LaunchError> {
+        let mut workload = workload.clone();
+        if kind == RequestKind::Discarded {
+            workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
+            workload.shape.requests = Some(workload.shape.concurrency);
+        }
+        let key = self.plan.prompt_key(launched.launch.block, kind, Sample::prompt_index(index, repeat));
+        let (when, longest) = (stage(kind, index), Duration::from_nanos(self.plan.extent.max_request_ns));
+        let prompts = self.prompts_of(launched)?;
+        let batch = prompts.batch(&workload, key);
+        let batch = batch.map_err(|error| launched.failure(when, Cause::reported_unsupported(&error)))?;
+        let window = serve::window(launched, prompts, &workload, &batch, longest).await;
+        let window = window.map_err(|cause| launched.failure(when, cause))?;
+        let prompt_hash = prompts::hash_of_batch(&batch);
+        let recipe_hash = self.recipe_hash(launched, &workload, key).filter(|hash| *hash != prompt_hash);
+        Ok(Sample { prompt_hash, recipe_hash, ..window })
     }
 
     /// The digest of the prompt that the recipe gives for the request.
@@ -253,7 +281,7 @@ impl<'a> Requests<'a> {
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);
         let deadline = if capped { cap } else { longest };
         let answer = launched.conversation.generate(request, deadline).await;
-        answer.map_err(|cause| too_slow(cause, capped, cap))
+        answer.map_err(|cause| cause.if_too_slow(capped, cap))
     }
 
     pub fn record_sample(&self, journal: &mut Journal<'_>, sample: Sample) -> Result<()> {
@@ -269,13 +297,5 @@ impl<'a> Requests<'a> {
         };
         journal.send(event);
         Ok(())
-    }
-}
-
-/// Turns a timeout into `TooSlow`, if the deadline was the time that a case allows.
-fn too_slow(cause: Cause, is_capped: bool, cap: Duration) -> Cause {
-    match cause {
-        Cause::Timeout(_) if is_capped => Cause::TooSlow(cap),
-        cause => cause,
     }
 }

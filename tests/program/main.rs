@@ -47,6 +47,7 @@ mod recommend;
 mod records;
 mod refusals;
 mod run_files;
+mod serve;
 mod setup;
 mod setup_of_several;
 mod speculative;

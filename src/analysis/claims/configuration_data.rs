@@ -75,7 +75,7 @@ pub struct ConfigurationData<'a> {
     pub launches: BTreeMap<u32, &'a Launch>,
     pub agreement: &'a Agreement,
     /// The samples of these launches, of any kind, in the order of the record: warm-ups too show memory, caches and clocks. Only
-    /// requests that generate tokens.
+    /// requests that generate tokens, and only alone: overlapping requests wait for each other.
     pub samples: Vec<&'a Sample>,
 }
 
@@ -96,8 +96,9 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
     let mut subjects: Vec<ConfigurationData> = configurations.map(subject).collect();
     for sample in &record.samples {
         let subject = &mut subjects[plan.cases[sample.case].configuration];
-        let generates = plan.cases[sample.case].workload.kind.generates();
-        if subject.launches.contains_key(&sample.launch) && generates {
+        let workload = &plan.cases[sample.case].workload;
+        let generates_alone = workload.kind.generates() && !workload.shape.overlaps();
+        if subject.launches.contains_key(&sample.launch) && generates_alone {
             subject.samples.push(sample);
         }
     }

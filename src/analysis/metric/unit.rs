@@ -8,6 +8,7 @@ use crate::text::{five_digits, three_digits};
 pub enum Unit {
     Nanoseconds,
     TokensPerSecond,
+    RequestsPerSecond,
     Bytes,
     BytesPerSecond,
     /// A part of a whole, shown in per cent.
@@ -24,6 +25,7 @@ impl Unit {
         match self {
             Self::Nanoseconds => "ns",
             Self::TokensPerSecond => "tok/s",
+            Self::RequestsPerSecond => "req/s",
             Self::Bytes => "bytes",
             Self::BytesPerSecond => "bytes/s",
             Self::Share => "share",
@@ -44,6 +46,7 @@ impl Unit {
             (Self::Bytes, BYTES),
             (Self::BytesPerSecond, BYTE_RATES),
             (Self::TokensPerSecond, RATES),
+            (Self::RequestsPerSecond, REQUEST_RATES),
             (Self::Share, SHARES),
             (Self::Joules, JOULES),
             (Self::Nats, NATS),
@@ -98,6 +101,8 @@ const JOULES: &[Scale] = &[
 
 const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
+const REQUEST_RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "req/s" }];
+
 const NATS: &[Scale] = &[Scale { divisor: 1.0, symbol: "nats" }];
 
 const BITS: &[Scale] = &[Scale { divisor: 1.0, symbol: "bits" }];
@@ -112,6 +117,7 @@ impl Scale {
             Unit::Bytes => BYTES,
             Unit::BytesPerSecond => BYTE_RATES,
             Unit::TokensPerSecond => RATES,
+            Unit::RequestsPerSecond => REQUEST_RATES,
             Unit::Share => SHARES,
             Unit::Joules => JOULES,
             Unit::Nats => NATS,

@@ -285,6 +285,10 @@ impl Conversation {
 
     async fn send(&mut self, request: &Request) -> Result<(), Cause> {
         self.refuse_unrequested()?;
+        self.write(request).await
+    }
+
+    async fn write(&mut self, request: &Request) -> Result<(), Cause> {
         if self.process.write(&protocol::encode(request)).await.is_err() {
             // A closed pipe means that the engine is ending. Its exit status says more than the pipe.
             return Err(self.cause_of_end().await);
@@ -299,12 +303,20 @@ impl Conversation {
         }
     }
 
+    /// Writes a request while others may be open, so answers may be waiting.
+    pub(super) async fn write_within(&mut self, request: &Request, deadline: Duration) -> Result<(), Cause> {
+        match tokio::time::timeout(deadline, self.write(request)).await {
+            Ok(written) => written,
+            Err(_) => Err(self.no_answer(deadline).await),
+        }
+    }
+
     async fn message_within(&mut self, deadline: Duration) -> Result<(Message, Instant), Cause> {
         self.message_by(tokio::time::Instant::now() + deadline, deadline).await
     }
 
     /// The next message, if it arrives before `answer_by`. The timeout error contains `deadline`.
-    async fn message_by(
+    pub(super) async fn message_by(
         &mut self,
         answer_by: tokio::time::Instant,
         deadline: Duration,
@@ -405,7 +417,7 @@ impl Conversation {
 }
 
 /// Refuses an engine that fills the disk. An engine usually writes nothing, so this reads one empty folder.
-async fn check_folder(folder: &Path) -> Result<(), Cause> {
+pub(super) async fn check_folder(folder: &Path) -> Result<(), Cause> {
     let folder = folder.to_path_buf();
     let excess = tokio::task::spawn_blocking(move || excess_bytes(&folder)).await.ok().flatten();
     excess.map_or(Ok(()), |(bytes, limit)| Err(Cause::FolderFull { bytes, limit }))
@@ -436,6 +448,6 @@ fn verify_id(received: &Option<Id>, requested: &Option<Id>, message: &str) -> Re
     Err(Cause::Protocol(format!("`{message}` has id {}, expected {}", show(received), show(requested))))
 }
 
-fn unexpected(message: &Message, wanted: &str) -> Cause {
+pub(super) fn unexpected(message: &Message, wanted: &str) -> Cause {
     Cause::Protocol(format!("expected `{wanted}`, got `{}`", message.name()))
 }

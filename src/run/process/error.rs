@@ -114,6 +114,14 @@ impl Cause {
         Self::FailedAnswer(Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, reason) })
     }
 
+    /// Turns a timeout into `TooSlow`, if the deadline was the time that a case allows.
+    pub fn if_too_slow(self, is_capped: bool, cap: Duration) -> Self {
+        match self {
+            Self::Timeout(_) if is_capped => Self::TooSlow(cap),
+            cause => cause,
+        }
+    }
+
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Start { .. } => FailureKind::Start,

@@ -7,6 +7,7 @@ mod error;
 mod handles;
 mod keeper;
 mod library;
+mod overlapping;
 mod spawn;
 mod start_error;
 mod variables;
@@ -19,6 +20,7 @@ pub use conversation::{
 };
 pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};
+pub use overlapping::{Concurrency, Served, serve};
 pub use spawn::KeeperHandle;
 pub use start_error::why_not_started;
 pub use variables::PassedVariables;

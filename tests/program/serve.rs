@@ -1,0 +1,115 @@
+//! The scenarios `serve` and `offline`: requests that overlap.
+
+use serde_json::Value;
+
+use crate::support::run::{Run, Verifier, run_selected};
+use crate::support::{Scratch, finish};
+
+/// One block of one round, without warm-up.
+const SHORT: &[&str] = &["--blocks", "1", "--iterations", "1", "--warmup", "0", "--json", "-"];
+/// An engine that takes four requests at once, with tokens that take longer than the noise of a machine.
+const FOUR_AT_ONCE: &str =
+    r#"--capabilities '{"concurrency":4}' --first-token-ns 20000000 --per-token-ns 5000000"#;
+/// The same, with one request at a time.
+const ONE_AT_ONCE: &str = "--first-token-ns 20000000 --per-token-ns 5000000";
+
+fn serve(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Run {
+    let scenario = ["-s", "serve", "--prompt-tokens", "16", "--new-tokens", "4"];
+    run_selected(engines, verifier, &[&scenario, SHORT, options].concat())
+}
+
+/// The times of the requests of an engine's windows, in nanoseconds: wanted, sent, answered.
+fn windows(run: &Run, label: &str) -> Vec<Vec<[u64; 3]>> {
+    let times =
+        |request: &Value| ["wanted_ns", "sent_ns", "answered_ns"].map(|it| request[it].as_u64().unwrap());
+    let samples = run.record.samples_of(label).into_iter();
+    samples.map(|it| it["requests"].as_array().unwrap().iter().map(times).collect()).collect()
+}
+
+/// The most requests that are open at once in a window.
+fn most_open(window: &[[u64; 3]]) -> usize {
+    let open_at = |ns| window.iter().filter(|[_, sent, answered]| (*sent..*answered).contains(&ns)).count();
+    window.iter().map(|[_, sent, _]| open_at(*sent)).max().unwrap_or(0)
+}
+
+fn estimate(case: &Value, metric: &str) -> Option<f64> {
+    let metrics = case["metrics"].as_array().unwrap();
+    metrics.iter().find(|it| it["metric"] == metric)?["estimate"].as_f64()
+}
+
+#[test]
+fn an_engine_gets_as_many_requests_as_it_takes_and_the_wait_of_the_others_counts() {
+    let engines = [("four", FOUR_AT_ONCE), ("one", ONE_AT_ONCE)];
+    let run = serve(&engines, Verifier::None, &["--concurrency", "1,4"]);
+    for (label, most) in [("four", [1, 4]), ("one", [1, 1])] {
+        let windows = windows(&run, label);
+        assert_eq!(windows.iter().map(Vec::len).collect::<Vec<_>>(), [4, 16], "{label}");
+        assert_eq!(windows.iter().map(|it| most_open(it)).collect::<Vec<_>>(), most, "{label}");
+    }
+    // Another user's answer comes between the wish and the sending. The first request waits for none.
+    let window = windows(&run, "one").pop().unwrap();
+    let waits = |[wanted, sent, _]: &&[u64; 3]| {
+        window.iter().any(|[.., answered]| (*wanted + 1..=*sent).contains(answered))
+    };
+    assert_eq!(window.iter().filter(waits).count(), 15);
+    let cases: Vec<&Value> = run.report["cases"].as_array().unwrap().iter().collect();
+    let case = |label: &str, name: &str| {
+        cases.iter().copied().find(|it| it["engine"]["label"] == label && it["case"] == name).unwrap()
+    };
+    let ratio = |metric: &str| {
+        let of = |label: &str| estimate(case(label, "serve 4"), metric).unwrap();
+        of("four") / of("one")
+    };
+    // Four answers in the time of one; other work of the machine makes both slower.
+    assert!(ratio("served_rate") > 1.5 && ratio("request_rate") > 1.5, "{}", run.report);
+    assert!(ratio("first_token") < 1.0, "{}", ratio("first_token"));
+    for metric in ["decode_rate", "prefill_rate"] {
+        assert_eq!(estimate(case("four", "serve 4"), metric), None, "{metric}");
+    }
+    assert!(estimate(case("four", "serve 4"), "time_per_token").is_some());
+}
+
+#[test]
+fn the_verifier_checks_the_tokens_of_overlapping_requests() {
+    let wrong = format!("{FOUR_AT_ONCE} --wrong-from 1");
+    let engines = [("four", FOUR_AT_ONCE), ("wrong", wrong.as_str())];
+    let run = serve(&engines, Verifier::Engine(""), &["--concurrency", "4"]);
+    let status = |label: &str| {
+        let outputs = run.report["outputs"].as_array().unwrap();
+        outputs.iter().find(|it| it["engine"] == label).unwrap()["status"].clone()
+    };
+    assert_eq!((status("four"), status("wrong")), ("exact".into(), "wrong".into()));
+    assert!(!run.reference_tokens("four").is_empty() || run.report["outputs"].to_string().contains("gaps"));
+}
+
+#[test]
+fn offline_has_all_requests_open_at_once() {
+    let options = ["-s", "offline", "--prompt-tokens", "16", "--new-tokens", "4", "--requests", "8"];
+    let run = run_selected(&[("four", FOUR_AT_ONCE)], Verifier::None, &[&options, SHORT].concat());
+    let window = windows(&run, "four").pop().unwrap();
+    assert_eq!((window.len(), most_open(&window)), (8, 4));
+    assert!(window.iter().all(|[wanted, ..]| *wanted == window[0][0]), "{window:?}");
+    assert_eq!(run.case_of("four")["headline"], "throughput");
+}
+
+#[test]
+fn an_engine_that_ends_within_a_window_or_confuses_ids_is_a_row_with_its_reason() {
+    let ends = format!("{FOUR_AT_ONCE} --fault exits_at_sample --at 5");
+    let confuses = format!("{FOUR_AT_ONCE} --fault wrong_id --at 3");
+    let engines = [("ends", ends.as_str()), ("confuses", confuses.as_str()), ("healthy", FOUR_AT_ONCE)];
+    let run = serve(&engines, Verifier::None, &["--concurrency", "4"]);
+    run.assert_failed("ends", "exited", "sample 1");
+    run.assert_stderr("ends", "fake");
+    let failure = run.assert_failed("confuses", "protocol", "sample 1");
+    assert!(failure["message"].as_str().unwrap().contains("no open request has it"), "{failure}");
+    run.assert_samples("healthy", 1);
+}
+
+#[test]
+fn a_one_shot_process_cannot_serve_several_users() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("four", FOUR_AT_ONCE)).args(["-s", "serve", "--mode", "one-shot"]);
+    let refused = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
+    assert!(refused.stderr.contains("ids of requests"), "{}", refused.stderr);
+}
