@@ -109,11 +109,11 @@ impl RunRecord {
     }
 
     /// Whether nothing was measured because of the command line: every engine refused one of its values, such as an option or a
-    /// dtype, or cannot run here, or the model cannot be read. An engine that was started and then failed is a result.
+    /// dtype, or cannot run here. An engine that was started and then failed is a result, and so is a broken model.
     pub fn is_refused(&self) -> bool {
         let [start, hello, load] = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());
         let is_refusal = |it: &Failure| match it.kind {
-            FailureKind::Unavailable | FailureKind::Model => it.when == start,
+            FailureKind::Unavailable => it.when == start,
             FailureKind::Unsupported | FailureKind::BadRequest => [&start, &hello, &load].contains(&&it.when),
             _ => false,
         };
