@@ -317,7 +317,11 @@ fn an_empty_cache_is_reported_and_an_invalid_size_is_refused() {
     assert_eq!(cache(&[]).stdout, "0 B in 0 conversions, limit 20.0 GB\n");
     assert_eq!(cache(&["--clear"]).stdout, "removed 0 B\n");
     for size in ["", "much", "-1GB", "20 apples"] {
-        assert_refused(&cache(&[&format!("--limit={size}")]), 2, &["hint: orchestrate model cache --limit=20GB"]);
+        assert_refused(
+            &cache(&[&format!("--limit={size}")]),
+            2,
+            &["hint: orchestrate model cache --limit=20GB"],
+        );
     }
     assert_eq!(cache(&["--limit", "1.5GB"]).stdout, "the limit of conversions is 1.50 GB; removed 0 B\n");
     assert_eq!(cache(&["--list"]).stdout, "0 B in 0 conversions, limit 1.50 GB\n");
