@@ -126,10 +126,7 @@ impl<'a> Requests<'a> {
         index: u32,
         repeat: u32,
     ) -> Result<Sample, LaunchError> {
-        let mut workload = workload.clone();
-        if kind == RequestKind::Discarded {
-            workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
-        }
+        let workload = workload_of(workload, kind);
         let prompt_index = Sample::prompt_index(index, repeat);
         let key = self.plan.prompt_key(launched.launch.block, kind, prompt_index);
         // The second warm-up request is streamed (the first if the user wants only one), to compare the engine's stamps with the
@@ -141,8 +138,7 @@ impl<'a> Requests<'a> {
             && workload.max_new_tokens > 1
             && launched.hello().is_some_and(can_stream);
         let (batch, answer) = self.send(launched, &workload, key, stage(kind, index), stream).await?;
-        let prompt_hash = prompts::hash_of_batch(&batch);
-        let recipe_hash = self.recipe_hash(launched, &workload, key).filter(|hash| *hash != prompt_hash);
+        let (prompt_hash, recipe_hash) = self.digests(launched, &workload, key, &batch);
         let late = verify::lateness(&answer);
         Ok(Sample {
             prompt_hash,
@@ -166,11 +162,7 @@ impl<'a> Requests<'a> {
         index: u32,
         repeat: u32,
     ) -> Result<Sample, LaunchError> {
-        let mut workload = workload.clone();
-        if kind == RequestKind::Discarded {
-            workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
-            workload.shape.requests = Some(workload.shape.concurrency);
-        }
+        let workload = workload_of(workload, kind);
         let key = self.plan.prompt_key(launched.launch.block, kind, Sample::prompt_index(index, repeat));
         let (when, longest) = (stage(kind, index), Duration::from_nanos(self.plan.extent.max_request_ns));
         let prompts = self.prompts_of(launched)?;
@@ -178,15 +170,23 @@ impl<'a> Requests<'a> {
         let batch = batch.map_err(|error| launched.failure(when, Cause::reported_unsupported(&error)))?;
         let window = serve::window(launched, prompts, &workload, &batch, longest).await;
         let window = window.map_err(|cause| launched.failure(when, cause))?;
-        let prompt_hash = prompts::hash_of_batch(&batch);
-        let recipe_hash = self.recipe_hash(launched, &workload, key).filter(|hash| *hash != prompt_hash);
+        let (prompt_hash, recipe_hash) = self.digests(launched, &workload, key, &batch);
         Ok(Sample { prompt_hash, recipe_hash, ..window })
     }
 
-    /// The digest of the prompt that the recipe gives for the request.
-    fn recipe_hash(&self, launched: &Launched, workload: &Workload, key: PromptKey) -> Option<String> {
-        let batch = self.prompts_of(launched).ok()?.recipe_batch(workload, key).ok()?;
-        Some(prompts::hash_of_batch(&batch))
+    /// The digest of the prompts, and of those that the recipe gives for the request, if it is another one.
+    fn digests(
+        &self,
+        launched: &Launched,
+        workload: &Workload,
+        key: PromptKey,
+        batch: &[Vec<u32>],
+    ) -> (String, Option<String>) {
+        let prompt_hash = prompts::hash_of_batch(batch);
+        let of_recipe = self.prompts_of(launched).and_then(|it| it.recipe_batch(workload, key)).ok();
+        let recipe_hash = of_recipe.map(|batch| prompts::hash_of_batch(&batch));
+        let recipe_hash = recipe_hash.filter(|hash| *hash != prompt_hash);
+        (prompt_hash, recipe_hash)
     }
 
     fn prompts_of(&self, launched: &Launched) -> Result<&Prompts> {
@@ -298,4 +298,16 @@ impl<'a> Requests<'a> {
         journal.send(event);
         Ok(())
     }
+}
+
+/// The workload of a request. A discarded one generates few tokens, and has only one request for each user.
+fn workload_of(workload: &Workload, kind: RequestKind) -> Workload {
+    let mut workload = workload.clone();
+    if kind == RequestKind::Discarded {
+        workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
+        if workload.shape.overlaps() {
+            workload.shape.requests = Some(workload.shape.concurrency);
+        }
+    }
+    workload
 }
