@@ -21,7 +21,7 @@ fn main() -> Result<(), String> {
     if std::env::var_os("CARGO_FEATURE_EMBEDDED").is_none() {
         return Ok(());
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../embedded");
+    let folder = model_sources()?.join("embedded");
     let mut contents = Vec::new();
     for name in FILES {
         println!("cargo::rerun-if-changed={}", folder.join(name).display());
@@ -37,9 +37,15 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
+/// The folder `models`, read while the script runs: a shared build folder keeps a script that was compiled for another checkout.
+fn model_sources() -> Result<PathBuf, String> {
+    let package = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| format!("CARGO_MANIFEST_DIR: {error}"))?;
+    Ok(Path::new(&package).join(".."))
+}
+
 /// Writes the table of shapes, sorted by name: first the shapes of real models, then the tiny ones.
 fn write_shape_table() -> Result<(), String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shapes");
+    let folder = model_sources()?.join("shapes");
     println!("cargo::rerun-if-changed={}", folder.display());
     let message = |error: std::io::Error| format!("models/shapes: {error}");
     let mut files: Vec<PathBuf> = Vec::new();
