@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
@@ -301,6 +302,13 @@ pub fn this_command_without(options: &[(&str, bool)], more: &[&str]) -> String {
     without(std::env::args().skip(1).collect(), options, more)
 }
 
+/// The error about an option that has no effect in this command. `option` has a second word if it takes a value.
+pub fn unused_option(command: &str, option: &str, why: &str) -> Usage {
+    let (name, value) = option.split_once(' ').map_or((option, None), |(name, value)| (name, Some(value)));
+    let hint = this_command_without(&[(name, value.is_some())], &[]);
+    Usage(format!("`{command}` takes no `{option}`: {why}\nhint: {hint}"))
+}
+
 fn without(words: Vec<String>, options: &[(&str, bool)], more: &[&str]) -> String {
     let mut kept = Vec::new();
     let mut words = words.into_iter();
@@ -367,6 +375,19 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     };
     let bytes = number.parse::<f64>().ok()? * factor;
     (bytes < 1e18).then_some(bytes as u64)
+}
+
+/// The time that a person means by `90s`, `5m` or `500ms`. A bare number is seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let seconds = text.parse::<f64>().ok().filter(|it| it.is_finite() && *it > 0.0 && *it < 1e9);
+    let parsed = seconds.map(Duration::from_secs_f64).or_else(|| humantime::parse_duration(text).ok());
+    parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a time, as in `90s` or `5m`".into())
+}
+
+/// A time as a user gives it: `1m30s`.
+pub fn duration_as_given(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string().replace(' ', "")
 }
 
 /// A parser that accepts only these words and returns the value of a word.

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use protocol::{Iteration, Sequence, Stamp};
 
 pub use crate::plan::MetricId;
+use crate::plan::arrivals::Rate;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
@@ -33,6 +34,7 @@ pub use resources::{
     CoresBusy, MemorySource, device_memory_with_source, gpu_joules_per_token, idle_watts,
     reported_device_bytes, weights_bytes,
 };
+pub use serving::share_within_limits;
 pub use unit::{Scale, Unit};
 
 pub const METRICS: &[Metric] = &[
@@ -301,6 +303,65 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Beside(MetricId::SERVED_RATE),
         about: "answers per second in the same part of the round as `served`.",
         of: |observed| serving::request_rate(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::HIGHEST_RATE,
+        title: "highest rate",
+        unit: Unit::RequestsPerSecond,
+        better: Better::Higher,
+        wording: Wording::Speed("serves within the limits"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "the highest rate of requests at which nine of ten keep the limits of `--slo`. Each round searches it; the value is the \
+                middle between the highest rate that kept them and the lowest that did not. Only with `--request-rate highest`.",
+        of: |observed| serving::highest_rate(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("goodput"),
+        title: "goodput",
+        unit: Unit::RequestsPerSecond,
+        better: Better::Higher,
+        wording: Wording::Speed("answers within the limits"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "answers per second that keep all limits of `--slo`: the rate of answers times the share that keeps them.",
+        of: |observed| serving::goodput(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("within_limits"),
+        title: "within limits",
+        unit: Unit::Share,
+        better: Better::Higher,
+        wording: Wording::Amount("share of requests within the limits"),
+        per: Per::Sample,
+        shown: Shown::Beside(MetricId::SERVED_RATE),
+        about: "the share of the requests that keep all limits of `--slo`. `itl` limits each time between two tokens of a request, `tpot` \
+                their mean.",
+        of: |observed| serving::share_within_limits(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("queue"),
+        title: "queue",
+        unit: Unit::Requests,
+        better: Better::Lower,
+        wording: Wording::Amount("number of waiting requests"),
+        per: Per::Sample,
+        shown: Shown::Beside(MetricId::SERVED_RATE),
+        about: "the mean number of requests that wait for their first token, in the same part of the round as `served`. The prompt of \
+                some of them is computed in this time.",
+        of: |observed| serving::queue(observed).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::new("first_token_since_sent"),
+        title: "TTFT since sent",
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        wording: Wording::Speed("gives the first token of a request that it has"),
+        per: Per::Sample,
+        shown: Shown::AsHeadline,
+        about: "time to first token since the engine got the request, without the wait for a busy engine. Only if a request waited longer \
+                than 1 ms.",
+        of: serving::first_tokens_since_sent,
     },
     Metric {
         id: MetricId::new("time_per_token"),
@@ -580,6 +641,9 @@ pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
     // In one-shot mode a request counts from the start of its process.
     match (plan.mode, workload.kind) {
         (Mode::OneShot, Kind::Warm | Kind::Speculative) => Some(by_id(MetricId::TOTAL)),
+        (_, Kind::Serve) if workload.shape.request_rate == Some(Rate::Highest) => {
+            Some(by_id(MetricId::HIGHEST_RATE))
+        }
         _ => find(workload.headline),
     }
 }

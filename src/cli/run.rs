@@ -9,13 +9,14 @@ use clap::{Args, Parser};
 use super::view::ViewArgs;
 use crate::machine::{CPU, Device, cpu};
 use crate::plan::axes::AxisValues;
+use crate::plan::latency_limits::LatencyLimits;
 use crate::plan::scenario::{self, Scenario};
 use crate::plan::selection::Names;
 use crate::plan::targets::Target;
 use crate::plan::texts::TextFile;
 use crate::plan::{Extent, Mode, Order, Selection};
 use crate::run::process::PassedVariables;
-use crate::shell::{Usage, choice_parser, whole_number};
+use crate::shell::{Usage, choice_parser, parse_duration, whole_number};
 use stats::{Rule, Severity, SeverityThresholds};
 
 #[derive(Debug, Args)]
@@ -66,6 +67,10 @@ pub struct RunArgs {
     pub text: Option<TextFile>,
     #[command(flatten)]
     pub axes: AxisValues,
+    /// Limits for the latency of each request in `serve`, which make up the goodput, as in `ttft=500ms,itl=50ms`: `ttft`, `itl` (each
+    /// time between two tokens), `tpot` (their mean), `total`
+    #[arg(long, value_name = "LIMITS")]
+    pub slo: Option<LatencyLimits>,
     /// Measured requests (rounds) of each case in each block; default: the scenario's number
     #[arg(long, value_name = "N", value_parser = whole_number(1, u32::MAX))]
     pub iterations: Option<u32>,
@@ -302,6 +307,7 @@ impl RunArgs {
             rounds: self.iterations,
             warmup: self.warmup,
             temperature: self.temperature,
+            latency_limits: self.slo.unwrap_or_default(),
             targets: self.file.targets.clone(),
             ..Selection::default()
         }
@@ -399,14 +405,6 @@ fn parse_share(text: &str) -> Result<Share, String> {
 fn parse_target(text: &str) -> Result<Share, String> {
     let share = parse_share(text)?;
     Rule::with_target(share.0).map(|_| share).ok_or_else(|| "expected a percentage below 100".into())
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    // A bare number is seconds.
-    let text = text.trim();
-    let seconds = text.parse::<f64>().ok().filter(|it| it.is_finite() && *it > 0.0 && *it < 1e9);
-    let parsed = seconds.map(Duration::from_secs_f64).or_else(|| humantime::parse_duration(text).ok());
-    parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a time, as in `90s` or `5m`".into())
 }
 
 #[cfg(test)]

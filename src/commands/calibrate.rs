@@ -23,7 +23,7 @@ use crate::report::document::{
 };
 use crate::report::headings::{BETWEEN, BLOCKS, CASE, ENGINE, METRIC, PAIRED};
 use crate::report::json::json_bytes;
-use crate::shell::Usage;
+use crate::shell::{Usage, this_command_without, unused_option};
 use crate::text::{line, plural, shorten_start};
 use stats::NoiseFloor;
 
@@ -38,8 +38,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     let resolved = experiment::resolve(&registry, &arguments)?;
     let selection = resolved.without_set_up()?;
     let only_scores = selection.scenarios.iter().all(|it| it.kind == Kind::Score);
-    let no_noise = "`calibrate` measures noise, and a score has none: each configuration scores the text once\nhint: -s decode";
-    ensure!(!only_scores, Usage(no_noise.into()));
+    ensure!(!only_scores, Usage(no_noise()));
     let plan = |selection: &Selection| {
         if engines_are_named { Ok(plan_of(selection)) } else { plan_of_ready_engines(selection) }
     };
@@ -66,6 +65,12 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     Ok(experiment::exit_code(record, end?, &arguments.names()))
 }
 
+fn no_noise() -> String {
+    let scenario = [("-s", true), ("--scenario", true)];
+    let hint = this_command_without(&scenario, &["-s", "decode"]);
+    format!("`calibrate` measures noise, and a score has none: each configuration scores the text once\nhint: {hint}")
+}
+
 /// Stores the noise floors and returns the path; without floors nothing is stored.
 fn store(machine: &Machine, floors: &[KnownFloor]) -> Result<String> {
     if floors.is_empty() {
@@ -89,23 +94,22 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
     let (extent, baseline, view) = (&arguments.extent, &arguments.baseline, &arguments.view);
     let given = [
         ("--order sequential", extent.order == Order::Sequential, "an engine and its twin alternate"),
-        ("--save-baseline", baseline.save_baseline.is_some(), "a calibration is stored for the machine"),
-        ("--baseline", baseline.baseline.is_some(), "there is nothing to compare"),
+        ("--save-baseline NAME", baseline.save_baseline.is_some(), "a calibration is stored for the machine"),
+        ("--baseline NAME", baseline.baseline.is_some(), "there is nothing to compare"),
         ("--pairs", view.pairs, "there is nothing to compare"),
         (
-            "--price-per-hour",
+            "--price-per-hour PRICE",
             view.price_per_hour.is_some(),
             "`orchestrate report --price-per-hour PRICE RECORD` prints the table",
         ),
     ];
     for (flag, is_given, why) in given {
-        ensure!(!is_given, Usage(format!("`calibrate` takes no `{flag}`: {why}")));
+        ensure!(!is_given, unused_option("calibrate", flag, why));
     }
     if let Some((option, _)) = view.tables.selected().first() {
         let option = option.replace('_', "-");
-        bail!(Usage(format!(
-            "`calibrate` takes no `--{option}`: `orchestrate report --{option} RECORD` prints the table"
-        )));
+        let why = format!("`orchestrate report --{option} RECORD` prints the table");
+        bail!(unused_option("calibrate", &format!("--{option}"), &why));
     }
     Ok(())
 }

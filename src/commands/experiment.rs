@@ -74,6 +74,7 @@ pub struct MeasuredRun {
 /// Resolves the names of the command line, and refuses a run that cannot be saved.
 pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<ResolvedRun<'a>> {
     values::check_threads(&arguments.threads, cpu::all_threads())?;
+    values::check_limits(&arguments.axes.request_rate, arguments.slo.unwrap_or_default())?;
     let results = results_dir(arguments.results.as_deref());
     record::check_writable(&results)?;
     check_json_file(arguments.json.as_deref())?;

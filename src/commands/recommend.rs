@@ -18,7 +18,7 @@ use crate::plan::{Mode, Order, Plan, Selection};
 use crate::record::{self, RunRecord};
 use crate::report::recommendation::Recommendation;
 use crate::report::{Content, Report};
-use crate::shell::{Usage, this_command_with_value};
+use crate::shell::{Usage, this_command_with_value, unused_option};
 use crate::text::{plural, time};
 
 #[derive(Debug, Args)]
@@ -168,11 +168,11 @@ fn refuse_unused_arguments(run: &RunArgs) -> Result<()> {
         ),
         ("--mode one-shot", run.mode == Mode::OneShot, "a chat needs an engine that stays loaded"),
         ("--order sequential", extent.order == Order::Sequential, "engines are compared in turn"),
-        ("--save-baseline", baseline.save_baseline.is_some(), "`orchestrate run` saves baselines"),
-        ("--baseline", baseline.baseline.is_some(), "`orchestrate compare` compares records"),
+        ("--save-baseline NAME", baseline.save_baseline.is_some(), "`orchestrate run` saves baselines"),
+        ("--baseline NAME", baseline.baseline.is_some(), "`orchestrate compare` compares records"),
     ];
     for (flag, is_given, why) in given {
-        ensure!(!is_given, Usage(format!("`recommend` takes no `{flag}`: {why}")));
+        ensure!(!is_given, unused_option("recommend", flag, why));
     }
     let format = view.format.name;
     let hint = this_command_with_value("--format", None, "json");

@@ -63,6 +63,9 @@ impl Plan {
         if self.seed != 0 {
             words.push(format!("--seed {}", self.seed));
         }
+        if !self.latency_limits.is_empty() {
+            words.push(format!("--slo {}", self.latency_limits.word()));
+        }
         words.extend(self.reference_argument(&rows));
         words.join(" ")
     }

@@ -7,13 +7,14 @@ use clap::Args;
 use protocol::{Padding, Speculation};
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::{self, Burstiness, MAX_REQUESTS, Rate, WindowLength};
+use super::lengths::{self, Lengths};
 use super::texts::{Text, TextKind};
 use crate::shell::{choice_parser, pasteable, whole_number};
 
 /// The most tokens of a prompt, a depth or an output: far more than any model's context.
 const MAX_TOKENS: u32 = 1 << 24;
 const MAX_BATCH: u32 = 1024;
-const MAX_REQUESTS: u32 = 4096;
 /// The requests of a round for each request that is open at once. With fewer, the time without all of them open would count much.
 const REQUESTS_OF_EACH: u32 = 4;
 /// The names on the command line and in the protocol.
@@ -206,11 +207,26 @@ axes! {
     page_cache: PageCache, shape.page_cache, "files", Named::NotDefault, "";
     /// Numbers of users, separated by commas: each has one request open, and sends the next one as soon as it is answered; only in
     /// `serve` and `offline`
-    #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS))]
+    #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS), conflicts_with = "request_rate")]
     concurrency: u32, shape.concurrency, "concurrency", Named::Varying, "";
+    /// Requests per second, separated by commas, from users that do not wait for each other, in place of `--concurrency`; `highest`:
+    /// the highest rate that keeps the limits of `--slo`; only in `serve`
+    #[arg(value_name = "RATE")]
+    request_rate: Rate, shape.request_rate, "request rate", Named::Unusual, "";
+    /// How irregular the requests of `--request-rate` arrive, separated by commas: `1` as from independent users, below 1 in bursts,
+    /// above 1 more regular, `even` at equal times; default: 1
+    #[arg(value_name = "SHAPE", requires = "request_rate")]
+    burstiness: Burstiness, shape.burstiness, "burstiness", Named::NotDefault, "burstiness ";
+    /// Lengths of a round with `--request-rate`, separated by commas, as in `30s`; default: the time of 16 requests
+    #[arg(value_name = "TIME", requires = "request_rate", conflicts_with = "requests")]
+    duration: WindowLength, shape.duration, "duration", Named::Unusual, "";
     /// Numbers of requests in a round of `serve` or `offline`, separated by commas; default: four for each user
     #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS))]
     requests: u32, shape.requests, "requests", Named::Unusual, "requests ";
+    /// How the lengths of prompts and outputs vary in `serve` and `offline`, separated by commas: `quarters` (four lengths of prompts,
+    /// one of outputs), `even`, `uniform`, `lognormal`; default: `quarters`
+    #[arg(value_name = "KIND", value_parser = choice_parser(lengths::NAMES))]
+    lengths: Lengths, shape.lengths, "lengths", Named::NotDefault, "";
     /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`
     #[arg(value_name = "KIND|FILE")]
     prompts: Text, text, "prompts", Named::NotDefault, "";
@@ -247,12 +263,23 @@ pub struct Shape {
     /// Whether the kernel has the model's files in memory before a launch.
     #[serde(skip_serializing_if = "PageCache::is_kept")]
     pub page_cache: PageCache,
-    /// The number of requests that are open at once. Zero: the workload has one request after the other.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub concurrency: u32,
+    /// The number of requests that are open at once. `None`: the workload has one request after the other, or a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// The rate at which requests arrive, whether or not earlier ones are answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_rate: Option<Rate>,
+    #[serde(skip_serializing_if = "Burstiness::is_default")]
+    pub burstiness: Burstiness,
+    /// The length of a round with a rate, if the user set it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<WindowLength>,
     /// The number of overlapping requests in a round, if the user set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u32>,
+    /// The lengths of overlapping requests.
+    #[serde(skip_serializing_if = "Lengths::is_default")]
+    pub lengths: Lengths,
     #[serde(skip_serializing_if = "TextKind::is_natural")]
     pub text: TextKind,
 }
@@ -283,8 +310,12 @@ impl Default for Shape {
             padding: None,
             speculation: Speculation::Off,
             page_cache: PageCache::Kept,
-            concurrency: 0,
+            concurrency: None,
+            request_rate: None,
+            burstiness: Burstiness::default(),
+            duration: None,
             requests: None,
+            lengths: Lengths::default(),
             text: TextKind::Natural,
         }
     }
@@ -356,13 +387,48 @@ impl Value for Speculation {
 
 impl Value for PageCache {
     fn word(self) -> String {
-        PAGE_CACHES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name).into()
+        name_in(&PAGE_CACHES, self)
     }
 
     fn shown(self) -> String {
         match self {
             Self::Kept => "from memory".into(),
             Self::Dropped => "from disk".into(),
+        }
+    }
+}
+
+impl Value for Rate {
+    fn word(self) -> String {
+        self.per_second().map_or_else(|| "highest".into(), |rate| rate.to_string())
+    }
+
+    fn shown(self) -> String {
+        self.per_second().map_or_else(|| "highest rate".into(), |rate| format!("{rate}/s"))
+    }
+}
+
+impl Value for Burstiness {
+    fn word(self) -> String {
+        self.into()
+    }
+}
+
+impl Value for WindowLength {
+    fn word(self) -> String {
+        self.into()
+    }
+}
+
+impl Value for Lengths {
+    fn word(self) -> String {
+        name_in(&lengths::NAMES, self)
+    }
+
+    fn shown(self) -> String {
+        match self {
+            Self::Even => "even lengths".into(),
+            other => other.word(),
         }
     }
 }
@@ -446,99 +512,44 @@ impl Shape {
 
     /// Whether a round has several requests, which may overlap.
     pub fn overlaps(&self) -> bool {
-        self.concurrency > 0
+        self.concurrency.is_some() || self.request_rate.is_some()
     }
 
     /// The number of prompts of a round: those of a batch, or those of all overlapping requests.
     pub fn sequences(&self) -> u32 {
-        match self.overlaps() {
-            true => self.requests.unwrap_or_else(|| self.concurrency.saturating_mul(REQUESTS_OF_EACH)),
-            false => self.batch.max(1),
+        let of_users = |users: u32| users.saturating_mul(REQUESTS_OF_EACH);
+        let overlapping = match self.request_rate {
+            Some(rate) => Some(arrivals::requests(rate, self.duration)),
+            None => self.concurrency.map(of_users),
+        };
+        overlapping.map_or(self.batch.max(1), |requests| self.requests.unwrap_or(requests))
+    }
+
+    /// The most sequences that may be computed at once.
+    pub fn most_at_once(&self) -> u32 {
+        self.concurrency.unwrap_or_else(|| self.sequences())
+    }
+
+    /// The lengths of the prompts of a round, if the longest has `longest` tokens.
+    pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {
+        (0..self.sequences()).map(|index| self.prompt_length(longest, index)).collect()
+    }
+
+    /// The length of one prompt of a round. Uneven prompts of a batch shrink from the longest to a quarter of it, so that the batch has
+    /// much padding. Overlapping requests are uneven, as those of real users are.
+    pub fn prompt_length(&self, longest: u32, index: u32) -> u32 {
+        match (self.overlaps(), self.padding) {
+            (true, _) => self.lengths.of_prompt(longest, index),
+            (false, Some(_)) => lengths::quarters(longest, index),
+            (false, None) => longest,
         }
     }
 
-    /// The lengths of the prompts of a round, if the longest has `longest` tokens. Uneven prompts shrink from the longest to
-    /// a quarter of it, so that a batch has much padding. Overlapping requests are uneven, as those of real users are.
-    pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {
-        let is_uneven = self.padding.is_some() || self.overlaps();
-        let length = |index: u32| match is_uneven {
-            true => (longest / 4 * (4 - index % 4) + longest % 4 * (4 - index % 4) / 4).max(1),
-            false => longest,
-        };
-        (0..self.sequences()).map(length).collect()
+    /// The number of tokens that one request of a round asks for.
+    pub fn output_length(&self, longest: u32, index: u32) -> u32 {
+        if self.overlaps() { self.lengths.of_output(longest, index) } else { longest }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_points_are_the_cross_product_and_a_label_names_only_what_varies() {
-        let axes = Axes {
-            batch: &[4],
-            use_cache: &[true, false],
-            padding: &[Padding::Left, Padding::Packed],
-            ..Axes::of(&[32], &[8, 16])
-        };
-        let labels: Vec<String> = axes
-            .points()
-            .iter()
-            .map(|it| axes.words_of(it, &Axes { batch: &[4], ..Axes::default() }).join(" "))
-            .collect();
-        assert_eq!(labels.len(), 8);
-        assert_eq!(
-            (labels[0].as_str(), labels[7].as_str()),
-            ("new 8 cache on left", "new 16 cache off packed")
-        );
-        assert!(axes.points().iter().all(|it| it.shape.batch == 4 && it.prompt_tokens == 32));
-    }
-
-    #[test]
-    fn values_of_the_user_replace_those_of_the_scenario() {
-        let set = AxisValues { prompt_tokens: vec![7], batch: vec![1, 2], ..AxisValues::default() };
-        let axes = Axes::of(&[16, 128], &[1]).with(set.axes());
-        let points: Vec<_> = axes.points().iter().map(|it| (it.prompt_tokens, it.shape.batch)).collect();
-        assert_eq!(points, [(7, 1), (7, 2)]);
-    }
-
-    #[test]
-    fn two_shapes_may_differ_in_one_setting_only() {
-        let plain = Shape::default();
-        let batch = Shape { batch: 4, ..plain };
-        let found = batch.only_difference(&plain).unwrap();
-        assert_eq!(
-            (found.setting, &*found.value, &*found.other, found.other_is_default),
-            ("batch", "4", "1", true)
-        );
-        assert!(!plain.only_difference(&batch).unwrap().other_is_default);
-        let uneven = Shape { padding: Some(Padding::Left), ..batch };
-        let text = Shape { text: TextKind::Repeated, ..plain };
-        for (a, b) in [(plain, plain), (uneven, plain), (text, plain)] {
-            assert_eq!(a.only_difference(&b), None);
-        }
-    }
-
-    #[test]
-    fn uneven_prompts_shrink_to_a_quarter_of_the_longest() {
-        let lengths = |padding| Shape { batch: 5, padding, ..Shape::default() }.prompt_lengths(64);
-        assert_eq!(lengths(Some(Padding::Left)), [64, 48, 32, 16, 64]);
-        assert_eq!(lengths(None), [64; 5]);
-    }
-
-    #[test]
-    fn a_default_shape_is_not_stored() {
-        assert_eq!(serde_json::to_string(&Shape::default()).unwrap(), "{}");
-        let shape = Shape {
-            batch: 2,
-            use_cache: false,
-            padding: Some(Padding::Right),
-            text: TextKind::Random,
-            ..Shape::default()
-        };
-        let stored = serde_json::to_string(&shape).unwrap();
-        assert_eq!(stored, r#"{"batch":2,"use_cache":false,"padding":"right","text":"random"}"#);
-        assert_eq!(serde_json::from_str::<Shape>(&stored).unwrap(), shape);
-        assert_eq!(serde_json::from_str::<Shape>("{}").unwrap(), Shape::default());
-    }
-}
+mod tests;

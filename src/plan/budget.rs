@@ -6,6 +6,7 @@ use std::time::Duration;
 use stats::MIN_VERDICT_BLOCKS;
 
 use super::{Extent, Plan};
+use crate::shell::duration_as_given;
 use crate::text::{estimated_time, plural};
 
 /// The output checks before the first block have at most the budget divided by this, if the user set the budget. With a quarter, a
@@ -123,7 +124,7 @@ pub fn budget_text(budget: Duration) -> String {
 pub fn too_short_for(subject: &str, budget: Duration, is_default: bool) -> String {
     match is_default {
         true => format!("the default time budget of {} is too short for {subject}", estimated_time(budget)),
-        false => format!("--budget {} is too short for {subject}", as_given(budget)),
+        false => format!("--budget {} is too short for {subject}", duration_as_given(budget)),
     }
 }
 
@@ -144,11 +145,6 @@ pub fn blocks_that_do_not_fit(wanted: usize, fitting: &str) -> String {
 /// The reason why a proposed budget is longer than the sum of the expected times.
 pub const PROPOSAL: &str =
     "the proposed budget has a reserve, and each check gets at most half of the time that is left";
-
-/// A budget as a user gives it: `1m30s`.
-fn as_given(budget: Duration) -> String {
-    humantime::format_duration(budget).to_string().replace(' ', "")
-}
 
 #[cfg(test)]
 mod tests {

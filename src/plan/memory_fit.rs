@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::axes::Shape;
 use super::dtype::{bits, width};
 use super::{Configuration, Model, Plan, Prompt, Role, VERIFIER_DTYPE, engine_name, name_in_dtype};
 use crate::engines::manifest::{QUANTIZE_OPTION, options_beside_precision};
@@ -90,16 +89,11 @@ impl Plan {
             };
             // The verifier gets one sequence at a time.
             let is_verifier = configuration.role == Some(Role::Verifier);
-            let sequences = if is_verifier { 1 } else { u64::from(open_sequences(&case.workload.shape)) };
+            let sequences = if is_verifier { 1 } else { u64::from(case.workload.shape.most_at_once()) };
             sequences * (prompt + u64::from(case.workload.max_new_tokens))
         });
         requests.max().unwrap_or(0)
     }
-}
-
-/// The sequences of which the engine holds keys and values at once.
-fn open_sequences(shape: &Shape) -> u32 {
-    if shape.overlaps() { shape.concurrency } else { shape.batch.max(1) }
 }
 
 /// The dtype of the weights in memory: f32 for the verifier, else as requested, else as in the model's files. `None` if an

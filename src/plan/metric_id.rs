@@ -36,6 +36,7 @@ metric_constants! {
     EFFECTIVE_RATE = "effective_rate",
     THROUGHPUT = "throughput",
     SERVED_RATE = "served_rate",
+    HIGHEST_RATE = "highest_rate",
     QUERY = "query",
     PERPLEXITY = "perplexity",
     LOSS = "loss",

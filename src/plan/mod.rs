@@ -4,11 +4,14 @@
 //! `models`. All other files do no input or output.
 
 pub mod arguments;
+pub mod arrivals;
 pub mod axes;
 pub mod budget;
 pub mod context;
 pub mod dtype;
 mod inputs;
+pub mod latency_limits;
+mod lengths;
 mod memory_fit;
 mod metric_id;
 pub mod models;
@@ -32,6 +35,7 @@ use crate::engines::Candidate;
 use crate::engines::manifest::{self, PresetComparison};
 use crate::machine::Device;
 use crate::plan::axes::{AxisValues, Shape};
+use crate::plan::latency_limits::LatencyLimits;
 use crate::plan::scenario::{Kind, Scenario};
 use crate::plan::texts::{OwnText, TextFile};
 use crate::shell::{Unavailable, pasteable};
@@ -58,6 +62,9 @@ pub struct Plan {
     pub verification: Verification,
     pub configurations: Vec<Configuration>,
     pub cases: Vec<Case>,
+    /// The limits for the latency of requests, which make up the goodput.
+    #[serde(default, skip_serializing_if = "LatencyLimits::is_empty")]
+    pub latency_limits: LatencyLimits,
     /// The bounds that results must keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<targets::Target>,
@@ -404,6 +411,7 @@ pub struct Selection {
     pub rounds: Option<u32>,
     pub warmup: Option<u32>,
     pub temperature: Option<f64>,
+    pub latency_limits: LatencyLimits,
     pub targets: Vec<targets::Target>,
 }
 

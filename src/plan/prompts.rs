@@ -124,6 +124,11 @@ impl Prompts {
         Ok(ids)
     }
 
+    /// The seed of the arrivals of a window: the same for each engine, and in each run of the same plan.
+    pub fn arrival_seed(workload: &Workload, key: PromptKey) -> u64 {
+        random(&series(workload), key.without_nonce(), u64::from(u32::MAX))
+    }
+
     /// A window of the text for each sequence, or the user's texts.
     fn text_windows(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
         let longest = match &workload.prompt {

@@ -38,6 +38,7 @@ impl Plan {
             nonce: selection.nonce,
             reference: selection.reference.clone(),
             verification: selection.verification,
+            latency_limits: selection.latency_limits,
             targets: selection.targets.clone(),
             ..Self::default()
         };

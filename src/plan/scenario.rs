@@ -57,7 +57,12 @@ impl Scenario {
             },
             kind => kind.axes(set.axes()),
         };
-        self.axes.with(set)
+        // Requests that arrive at a rate have no number of users.
+        let own = match set.request_rate {
+            [] => self.axes,
+            _ => Axes { concurrency: &[], requests: &[], ..self.axes },
+        };
+        own.with(set)
     }
 }
 
@@ -87,14 +92,26 @@ impl Kind {
 
     /// These axes, without those that the kind cannot have.
     pub fn axes(self, axes: Axes<'_>) -> Axes<'_> {
-        let one_by_one = Axes { concurrency: &[], requests: &[], ..axes };
+        let one_by_one = Axes {
+            concurrency: &[],
+            request_rate: &[],
+            burstiness: &[],
+            duration: &[],
+            requests: &[],
+            lengths: &[],
+            ..axes
+        };
         match self {
             Self::Launch => Axes { speculation: &[], ..one_by_one },
             Self::Warm => Axes { speculation: &[], page_cache: &[], ..one_by_one },
             Self::Speculative => Axes { page_cache: &[], ..one_by_one },
             Self::Serve => Axes {
                 concurrency: axes.concurrency,
+                request_rate: axes.request_rate,
+                burstiness: axes.burstiness,
+                duration: axes.duration,
                 requests: axes.requests,
+                lengths: axes.lengths,
                 prompts: axes.prompts,
                 ..Axes::of(axes.prompt_tokens, axes.new_tokens)
             },

@@ -143,8 +143,8 @@ pub struct Sample {
     pub index: u32,
     #[serde(alias = "role")]
     pub kind: RequestKind,
-    /// The number of earlier requests of the same round that other processes disturbed. They are recorded as discarded. Each
-    /// repetition has a prompt of its own.
+    /// The number of earlier requests of the same round: those that other processes disturbed, which are recorded as discarded, and the
+    /// earlier steps of a search. Each repetition has a prompt of its own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeat: u32,
     /// A digest of the prompt's ids.
@@ -164,6 +164,9 @@ pub struct Sample {
     /// and those in `iteration` begin with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestTimes>,
+    /// Of a search for the highest rate: its steps. The other values are those of the step with the highest rate that kept the limits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<SearchStep>,
     /// The scores of a text, in a workload that scores one. The times above are those of all its requests together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<TextScores>,
@@ -194,6 +197,17 @@ pub struct RequestTimes {
     pub wanted_ns: u64,
     pub sent_ns: u64,
     pub answered_ns: u64,
+}
+
+/// A window of a search for the highest rate that keeps the limits for latency.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct SearchStep {
+    /// Requests per second.
+    pub rate: f64,
+    /// The share of the requests that kept the limits.
+    pub within_limits: f64,
+    /// Whether this share is enough.
+    pub held: bool,
 }
 
 /// The log-probabilities that one configuration gave to a text.

@@ -37,7 +37,8 @@ headings! {
     OUTPUT = "output", "the result of the output check. A number is the difference from the verifier's log-probabilities of \
         held-out text, in nats (root mean square).";
     SAMPLES = "n", "the number of measured requests of the row, or of the values in a table of distributions and costs.";
-    P50 = "p50", "half of the values are at most this (the median).";
+    P50 = "p50", "half of the values are at most this (the median). \
+        ITL has a value for each token of all requests.";
     P95 = "p95", "95 % of the values are at most this.";
     P99 = "p99", "99 % of the values are at most this.";
     MEAN = "mean", "the mean of the values.";

@@ -9,7 +9,7 @@ use protocol::{FailureKind, Generate, HelloFacts, Output};
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
 use super::launch::{Launched, stage};
-use super::serve;
+use super::serve::Window;
 use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
@@ -19,6 +19,8 @@ use crate::run::verify::{self, Expected};
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;
+/// The requests of a warm-up of a workload with a rate.
+const WARM_UP_REQUESTS: u32 = 4;
 
 /// The requests of a plan: its cases, with the prompts of its models.
 pub(super) struct Requests<'a> {
@@ -90,7 +92,7 @@ impl<'a> Requests<'a> {
             case,
             index,
             kind,
-            repeat,
+            repeat: answered.repeat.max(repeat),
             peak_resident_bytes,
             held,
             cpu_ns: launched.cpu_use_of_request.cpu_ns,
@@ -163,15 +165,17 @@ impl<'a> Requests<'a> {
         repeat: u32,
     ) -> Result<Sample, LaunchError> {
         let workload = workload_of(workload, kind);
-        let key = self.plan.prompt_key(launched.launch.block, kind, Sample::prompt_index(index, repeat));
         let (when, longest) = (stage(kind, index), Duration::from_nanos(self.plan.extent.max_request_ns));
         let prompts = self.prompts_of(launched)?;
-        let batch = prompts.batch(&workload, key);
-        let batch = batch.map_err(|error| launched.failure(when, Cause::reported_unsupported(&error)))?;
-        let window = serve::window(launched, prompts, &workload, &batch, longest).await;
-        let window = window.map_err(|cause| launched.failure(when, cause))?;
-        let (prompt_hash, recipe_hash) = self.digests(launched, &workload, key, &batch);
-        Ok(Sample { prompt_hash, recipe_hash, ..window })
+        let key = self.plan.prompt_key(launched.launch.block, kind, Sample::prompt_index(index, repeat));
+        let (limits, workload) = (self.plan.latency_limits, &workload);
+        let window = Window { prompts, workload, key, limits, longest };
+        let sample = window.make(launched).await.map_err(|cause| launched.failure(when, cause))?;
+        // A search gives one of its steps.
+        let key = PromptKey { index: Sample::prompt_index(window.key.index, sample.repeat), ..window.key };
+        let batch = Window { key, ..window }.batch().map_err(|cause| launched.failure(when, cause))?;
+        let (prompt_hash, recipe_hash) = self.digests(launched, workload, key, &batch);
+        Ok(Sample { prompt_hash, recipe_hash, repeat: repeat + sample.repeat, ..sample })
     }
 
     /// The digest of the prompts, and of those that the recipe gives for the request, if it is another one.
@@ -300,14 +304,21 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// The workload of a request. A discarded one generates few tokens, and has only one request for each user.
+/// The workload of a request. A discarded one generates few tokens, and has only one request for each user. Of requests that arrive
+/// at a rate, a warm-up has few.
 fn workload_of(workload: &Workload, kind: RequestKind) -> Workload {
     let mut workload = workload.clone();
-    if kind == RequestKind::Discarded {
-        workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
-        if workload.shape.overlaps() {
-            workload.shape.requests = Some(workload.shape.concurrency);
+    let shape = &mut workload.shape;
+    match kind {
+        RequestKind::Measured => return workload,
+        RequestKind::Warmup if shape.request_rate.is_none() => return workload,
+        RequestKind::Warmup => {}
+        RequestKind::Discarded => {
+            workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
         }
+    }
+    if shape.overlaps() {
+        shape.requests = Some(shape.concurrency.unwrap_or_else(|| shape.sequences().min(WARM_UP_REQUESTS)));
     }
     workload
 }

@@ -6,50 +6,128 @@ use protocol::{Generate, Iteration};
 
 use super::launch::Launched;
 use super::verify::{self, Expected};
-use crate::plan::Workload;
-use crate::plan::prompts::Prompts;
-use crate::record::{RequestTimes, Sample};
-use crate::run::process::{self, Cause, Concurrency, Served};
+use crate::analysis::metric::{self, Observation};
+use crate::plan::arrivals::{Rate, arrivals};
+use crate::plan::latency_limits::LatencyLimits;
+use crate::plan::prompts::{PromptKey, Prompts};
+use crate::plan::scenario::Kind;
+use crate::plan::{Mode, Workload};
+use crate::record::{RequestKind, RequestTimes, Sample, SearchStep};
+use crate::run::process::{self, Cause, Served, Wishes};
 
-/// Makes a request for each of these prompts, and verifies each answer. The sample has the sequences of all answers, with times since
-/// the start of the window. `longest` is the longest time without an answer.
-pub(super) async fn window(
-    launched: &mut Launched,
-    prompts: &Prompts,
-    workload: &Workload,
-    batch: &[Vec<u32>],
-    longest: Duration,
-) -> Result<Sample, Cause> {
-    let capabilities = launched.hello().map(|hello| hello.capabilities.clone());
-    let request = |ids: &Vec<u32>| {
-        prompts.request(workload, std::slice::from_ref(ids), capabilities.as_ref(), launched.next_id())
-    };
-    let requests: Vec<Generate> = batch.iter().map(request).collect();
-    let lengths: Vec<Option<u32>> =
-        requests.iter().map(|it| it.prompt_ids.as_ref().map(|ids| ids.len() as u32)).collect();
-    let concurrency = Concurrency {
-        users: workload.shape.concurrency as usize,
-        engine: capabilities.map_or(1, |it| it.concurrency.max(1)) as usize,
-    };
-    let deadline = launched.conversation.deadlines.answer.min(longest);
-    let cpu_time = launched.cpu_time();
-    let before = cpu_time.read();
-    let served = process::serve(&mut launched.conversation, requests, concurrency, deadline).await;
-    let served = served.map_err(|cause| cause.if_too_slow(deadline == longest, longest))?;
-    launched.cpu_use_of_request = cpu_time.read().since(before);
-    for (Served { answer, .. }, prompt_tokens) in served.iter().zip(lengths) {
-        let expected = Expected {
-            prompt_tokens: vec![prompt_tokens],
-            max_new_tokens: workload.max_new_tokens,
-            ignore_eos: workload.ignore_eos,
-            ..Expected::default()
-        };
-        launched.verify(answer, expected)?;
-        verify::verify_not_streamed(answer)?;
-    }
-    launched.conversation.refuse_unrequested()?;
-    Ok(sample(served))
+/// A window of requests, which can be made with a launched engine.
+pub(super) struct Window<'a> {
+    pub prompts: &'a Prompts,
+    pub workload: &'a Workload,
+    /// The key of its prompts.
+    pub key: PromptKey,
+    /// The limits for latency of the run.
+    pub limits: LatencyLimits,
+    /// The longest time without an answer.
+    pub longest: Duration,
 }
+
+impl Window<'_> {
+    /// The prompts of the requests.
+    pub fn batch(&self) -> Result<Vec<Vec<u32>>, Cause> {
+        self.prompts.batch(self.workload, self.key).map_err(|error| Cause::reported_unsupported(&error))
+    }
+
+    /// Makes the requests as the workload says: from users, at a rate, or at the highest rate. Requests arrive at a rate only in measured
+    /// windows: others need not last long.
+    pub async fn make(&self, launched: &mut Launched) -> Result<Sample, Cause> {
+        let shape = &self.workload.shape;
+        match shape.request_rate.filter(|_| self.key.kind == RequestKind::Measured) {
+            Some(Rate::Highest) => self.make_at_highest_rate(launched).await,
+            Some(Rate::PerSecond(thousandths)) => {
+                self.make_with(launched, self.at_rate(f64::from(thousandths) / 1000.0)).await
+            }
+            None => self.make_with(launched, Wishes::Users(shape.most_at_once() as usize)).await,
+        }
+    }
+
+    fn at_rate(&self, per_second: f64) -> Wishes {
+        let shape = &self.workload.shape;
+        let seed = Prompts::arrival_seed(self.workload, self.key);
+        Wishes::At(arrivals(per_second, shape.burstiness, shape.sequences(), seed))
+    }
+
+    /// Searches the highest rate that keeps the limits, by bisection below the rate of answers to requests that are all wanted at once.
+    async fn make_at_highest_rate(&self, launched: &mut Launched) -> Result<Sample, Cause> {
+        let requests = self.workload.shape.sequences();
+        let at_once = self.make_with(launched, Wishes::Users(requests as usize)).await?;
+        let (mut held, mut failed) = (0.0, f64::from(requests) * 1e9 / at_once.elapsed_ns().max(1) as f64);
+        let (mut best, mut slowest, mut search) = (None, None, Vec::new());
+        for step in 1..=SEARCH_STEPS {
+            // The first step is at the upper bound.
+            let rate = if step == 1 { failed } else { 0.5 * (held + failed) };
+            // Each step has prompts of its own. A search may be repeated once.
+            let repeat = 2 * step;
+            let index = Sample::prompt_index(self.key.index, repeat);
+            let window = Window { key: PromptKey { index, ..self.key }, ..*self };
+            let sample = Sample { repeat, ..window.make_with(launched, window.at_rate(rate)).await? };
+            let within_limits = self.share_within_limits(launched, &sample);
+            let is_held = within_limits >= ENOUGH;
+            search.push(SearchStep { rate, within_limits, held: is_held });
+            match is_held {
+                true => (held, best) = (rate, Some(sample)),
+                false => (failed, slowest) = (rate, Some(sample)),
+            }
+            if held >= failed {
+                break;
+            }
+        }
+        let sample = best.or(slowest).unwrap_or(at_once);
+        Ok(Sample { search, ..sample })
+    }
+
+    fn share_within_limits(&self, launched: &Launched, sample: &Sample) -> f64 {
+        let plain = Observation::without_record(sample, &launched.launch, Kind::Serve, Mode::Warm);
+        let observed = Observation { shape: self.workload.shape, latency_limits: self.limits, ..plain };
+        metric::share_within_limits(&observed).unwrap_or(0.0)
+    }
+
+    /// Makes the requests at the given times, and verifies each answer. The sample has the sequences of all answers, with times since the
+    /// start of the window.
+    async fn make_with(&self, launched: &mut Launched, wishes: Wishes) -> Result<Sample, Cause> {
+        let Self { prompts, workload, longest, .. } = *self;
+        let capabilities = launched.hello().map(|hello| hello.capabilities.clone());
+        let request = |(ids, index): (&Vec<u32>, u32)| Generate {
+            max_new_tokens: workload.shape.output_length(workload.max_new_tokens, index),
+            ..prompts.request(workload, std::slice::from_ref(ids), capabilities.as_ref(), launched.next_id())
+        };
+        let requests: Vec<Generate> = self.batch()?.iter().zip(0..).map(request).collect();
+        let lengths: Vec<(Option<u32>, u32)> = requests
+            .iter()
+            .map(|it| (it.prompt_ids.as_ref().map(|ids| ids.len() as u32), it.max_new_tokens))
+            .collect();
+        let engine = capabilities.map_or(1, |it| it.concurrency.max(1)) as usize;
+        let deadline = launched.conversation.deadlines.answer.min(longest);
+        let cpu_time = launched.cpu_time();
+        let before = cpu_time.read();
+        let served = process::serve(&mut launched.conversation, requests, wishes, engine, deadline).await;
+        let served = served.map_err(|cause| cause.if_too_slow(deadline == longest, longest))?;
+        launched.cpu_use_of_request = cpu_time.read().since(before);
+        for (Served { answer, .. }, (prompt_tokens, max_new_tokens)) in served.iter().zip(lengths) {
+            let expected = Expected {
+                prompt_tokens: vec![prompt_tokens],
+                max_new_tokens,
+                ignore_eos: workload.ignore_eos,
+                ..Expected::default()
+            };
+            launched.verify(answer, expected)?;
+            verify::verify_not_streamed(answer)?;
+        }
+        launched.conversation.refuse_unrequested()?;
+        Ok(sample(served))
+    }
+}
+
+/// The most windows of a search at a rate. Each one after the first halves the range: six end within a 32nd of the rate of answers to
+/// requests that are all wanted at once.
+const SEARCH_STEPS: u32 = 6;
+/// The share of requests within the limits at which a rate counts as held.
+const ENOUGH: f64 = 0.9;
 
 /// The sample of a window. An engine's clock starts when it has read the request, so its times are added to the time of sending.
 fn sample(served: Vec<Served>) -> Sample {

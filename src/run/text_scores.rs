@@ -221,7 +221,7 @@ impl TextScoring<'_, '_> {
         if self.is_verifier(configuration) {
             return self.warn_of_missing_reference(schedule, configuration, &message);
         }
-        let hint = Some("fewer windows: --iterations N".into());
+        let hint = (windows > 0).then(|| format!("--iterations {windows}"));
         let (case, kind) = (Some(case), FailureKind::NoTime);
         let failure = Failure { configuration, case, kind, message, hint, ..Failure::default() };
         schedule.record_failure(self.journal, failure)

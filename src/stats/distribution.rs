@@ -26,6 +26,19 @@ pub fn normal_above(x: f64) -> f64 {
     0.5 * (-z * z).exp() / (PI.sqrt() * fraction)
 }
 
+/// The value below which a standard normal variable lies with this probability, by bisection.
+pub fn normal_quantile(probability: f64) -> f64 {
+    let (mut low, mut high) = (-40.0, 40.0);
+    for _ in 0..64 {
+        let middle = 0.5 * (low + high);
+        match normal_above(-middle) < probability {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    0.5 * (low + high)
+}
+
 /// The probability that Student's t lies above `t`: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.5.27
 /// and 26.7.1. The degrees of freedom may be fractional, as those of Welch are.
 fn t_above(t: f64, df: f64) -> f64 {
@@ -188,6 +201,16 @@ mod tests {
         for (x, expected) in cases.normal_above {
             assert_close(normal_above(x), expected, 1e-12, &format!("normal above {x}"));
         }
+    }
+
+    #[test]
+    fn the_normal_quantile_is_the_inverse_of_the_probability() {
+        for x in [-3.0, -1.0, 0.0, 0.25, 2.0, 2.326_347_874_040_841] {
+            let found = normal_quantile(normal_above(-x));
+            assert!((found - x).abs() < 1e-10, "{x}: {found}");
+        }
+        let ends = [0.0, 1.0].map(normal_quantile);
+        assert!(ends[0] < -30.0 && ends[1] > 8.0, "{ends:?}");
     }
 
     #[test]

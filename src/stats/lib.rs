@@ -33,6 +33,7 @@ mod golden;
 mod tests;
 
 pub use decision::{Decision, Undecided, decide};
+pub use distribution::normal_quantile;
 pub use experiment::{
     Better, Comparison, Experiment, FloorSource, PairResult, Probabilities, Series, SourcedFloor, Twin,
     levels,

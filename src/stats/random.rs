@@ -30,11 +30,27 @@ impl Random {
     }
 }
 
-/// For simulations and invented records.
 impl Random {
     /// A number above 0 and up to 1, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 * (-53f64).exp2()
+    }
+
+    /// A number with a gamma distribution of this shape and the scale 1: Marsaglia and Tsang, "A Simple Method for Generating Gamma
+    /// Variables", ACM TOMS 26 (2000), with its step for shapes below 1.
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        if shape < 1.0 {
+            return self.gamma(shape + 1.0) * self.unit().powf(1.0 / shape);
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = (1.0 + c * x).powi(3);
+            if v > 0.0 && self.unit().ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+                return d * v;
+            }
+        }
     }
 
     /// `true` with this probability.

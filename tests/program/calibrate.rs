@@ -150,7 +150,9 @@ fn calibrate_refuses_options_without_effect_and_dry_run_lists_twins() {
     let with_value = [&["--order", "sequential"][..], &["--save-baseline", "x"]];
     for flags in with_value.into_iter().chain([&["--pairs"][..], &["--wall-time"], &["--resources"]]) {
         let outcome = calibrate(&scratch, flags, &[&noisy]).exits_with(2);
-        outcome.assert_stderr(&[&format!("takes no `{}", flags[0])]);
+        outcome.assert_stderr(&[&format!("takes no `{}", flags[0]), "\nhint: orchestrate calibrate "]);
+        let hint = outcome.stderr.rsplit("hint: ").next().unwrap();
+        assert!(!hint.contains(flags[0]), "{hint}");
     }
     let outcome = calibrate(&scratch, &["--dry-run"], &[&noisy]);
     outcome.assert_stdout(&["noisy (twin)", "20 blocks"]);

@@ -141,7 +141,7 @@ fn a_text_that_takes_too_long_is_a_row_without_values() {
         failure["message"], "no time: --budget 4s is too short for 16 windows (0 were scored)",
         "{failure}"
     );
-    assert_eq!(failure["hint"], "fewer windows: --iterations N", "{failure}");
+    assert!(failure["hint"].is_null(), "no number of windows fits: {failure}");
     assert!(of_budget.record.only("end")["needs_budget"].is_string(), "{failure}");
 }
 

@@ -93,6 +93,106 @@ fn offline_has_all_requests_open_at_once() {
 }
 
 #[test]
+fn requests_arrive_at_their_rate_whether_or_not_earlier_ones_are_answered() {
+    let engines = [("four", FOUR_AT_ONCE), ("one", ONE_AT_ONCE)];
+    let rate = ["--request-rate", "50", "--burstiness", "even", "--requests", "8"];
+    let run = serve(&engines, Verifier::None, &[&rate[..], &["--slo", "ttft=60s,itl=1ns"]].concat());
+    for label in ["four", "one"] {
+        let window = windows(&run, label).pop().unwrap();
+        let wanted: Vec<u64> = window.iter().map(|[wanted, ..]| *wanted).collect();
+        assert_eq!(wanted, (0..8).map(|it| it * 20_000_000).collect::<Vec<_>>(), "{label}");
+        assert!(window.iter().all(|[wanted, sent, _]| wanted <= sent), "{window:?}");
+        let case = run.case_of(label);
+        assert_eq!(case["case"], "serve 50/s");
+        // Each request keeps the first limit, and none the second one.
+        assert_eq!((estimate(case, "within_limits"), estimate(case, "goodput")), (Some(0.0), Some(0.0)));
+        assert!(estimate(case, "request_rate").is_some() && estimate(case, "queue").is_some(), "{case}");
+    }
+    // Each answer of `one` takes 35 ms, so its users wait, and only their own clock shows it.
+    let one = run.case_of("one");
+    assert!(estimate(one, "first_token") > estimate(one, "first_token_since_sent"), "{one}");
+    assert!(run.record.header()["plan"]["latency_limits"]["inter_token_ns"] == 1, "{}", run.record.header());
+}
+
+#[test]
+fn all_engines_get_the_same_random_arrivals() {
+    let engines = [("a", FOUR_AT_ONCE), ("b", FOUR_AT_ONCE)];
+    let run = serve(&engines, Verifier::None, &["--request-rate", "80", "--duration", "100ms"]);
+    let wanted = |label: &str| -> Vec<u64> {
+        windows(&run, label).pop().unwrap().iter().map(|[wanted, ..]| *wanted).collect()
+    };
+    assert_eq!((wanted("a").len(), wanted("a")), (8, wanted("b")));
+    let gaps: Vec<u64> = wanted("a").windows(2).map(|it| it[1] - it[0]).collect();
+    assert!(gaps.iter().any(|gap| *gap != gaps[0]), "{gaps:?}");
+}
+
+#[test]
+fn each_round_searches_the_highest_rate_that_keeps_the_limits() {
+    let search = ["--request-rate", "highest", "--burstiness", "even", "--requests", "8"];
+    let engines = [("four", FOUR_AT_ONCE), ("one", ONE_AT_ONCE)];
+    let with = |slo: &str| {
+        serve(&engines, Verifier::Engine(""), &[&search[..], &["--slo", slo]].concat())
+    };
+    let run = with("ttft=60s");
+    for label in ["four", "one"] {
+        // All requests keep the limit at the rate of all at once.
+        for sample in run.record.samples_of(label) {
+            let steps = sample["search"].as_array().unwrap();
+            assert_eq!((steps.len(), &steps[0]["held"], &steps[0]["within_limits"]), (1, &true.into(), &1.0.into()));
+        }
+        let case = run.case_of(label);
+        assert_eq!((&case["headline"], &case["case"]), (&"highest_rate".into(), &"serve highest rate".into()));
+        assert!(estimate(case, "highest_rate") > Some(0.0), "{case}");
+    }
+    let status = run.report["outputs"].as_array().unwrap().iter().map(|it| it["status"].clone());
+    assert_eq!(status.collect::<Vec<_>>(), ["exact", "exact"]);
+    // No rate keeps a limit of a nanosecond, so each step halves the range.
+    let run = with("itl=1ns");
+    let sample = run.record.samples_of("four").remove(0).clone();
+    let rates: Vec<f64> =
+        sample["search"].as_array().unwrap().iter().map(|it| it["rate"].as_f64().unwrap()).collect();
+    assert!(rates.len() == 6 && rates.windows(2).all(|it| (it[0] / it[1] - 2.0).abs() < 1e-9), "{rates:?}");
+    assert_eq!(estimate(run.case_of("four"), "highest_rate"), None);
+}
+
+#[test]
+fn requests_of_a_window_may_have_lengths_of_a_distribution() {
+    let run = serve(
+        &[("four", FOUR_AT_ONCE)],
+        Verifier::Engine(""),
+        &["--concurrency", "4", "--lengths", "lognormal", "--new-tokens", "8", "--prompt-tokens", "32"],
+    );
+    let sample = run.record.samples_of("four").remove(0).clone();
+    let sequences = sample["iteration"]["sequences"].as_array().unwrap();
+    let lengths = |length: fn(&Value) -> u64| {
+        let all: std::collections::BTreeSet<u64> = sequences.iter().map(length).collect();
+        (all.len(), *all.last().unwrap())
+    };
+    let (kinds, longest) = lengths(|it| it["prompt_tokens"].as_u64().unwrap());
+    assert!(kinds >= 8 && longest <= 32, "{kinds} {longest}");
+    let (kinds, longest) = lengths(|it| it["output_ids"].as_array().unwrap().len() as u64);
+    assert!(kinds >= 4 && longest <= 8, "{kinds} {longest}");
+    assert_eq!(run.report["outputs"][0]["status"], "exact", "{}", run.report["outputs"]);
+}
+
+#[test]
+fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
+    let scratch = Scratch::new();
+    let refused = |options: &[&str], reason: &str| {
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(scratch.engine("four", FOUR_AT_ONCE)).args(["-s", "serve"]).args(options);
+        let refused = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
+        assert!(refused.stderr.contains(reason) && refused.stderr.contains("\nhint: "), "{}", refused.stderr);
+    };
+    refused(&["--concurrency", "4", "--request-rate", "2"], "--request-rate");
+    refused(&["--duration", "5s"], "--request-rate");
+    refused(&["--request-rate", "highest"], "no limits are given");
+    refused(&["--request-rate", "0"], "from 0.001");
+    refused(&["--request-rate", "2", "--burstiness", "x"], "`even`");
+    refused(&["--slo", "p99=5ms"], "ttft=500ms");
+}
+
+#[test]
 fn an_engine_that_ends_within_a_window_or_confuses_ids_is_a_row_with_its_reason() {
     let ends = format!("{FOUR_AT_ONCE} --fault exits_at_sample --at 5");
     let confuses = format!("{FOUR_AT_ONCE} --fault wrong_id --at 3");

@@ -86,7 +86,7 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
         for (in_batch, sequence) in sample.iteration.sequences.iter().enumerate() {
             let reported = sequence.prompt_tokens;
             let expected = match &workload.prompt {
-                Prompt::Tokens(planned) => workload.shape.prompt_lengths(*planned).get(in_batch).copied(),
+                Prompt::Tokens(planned) => Some(workload.shape.prompt_length(*planned, in_batch as u32)),
                 Prompt::Text(_) => {
                     counts.get(&(sample.prompt_hash.as_str(), in_batch)).and_then(most_counted)
                 }
@@ -98,7 +98,7 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
                 });
             }
             let given = sequence.output_ids.as_ref().map(Vec::len);
-            let requested = workload.max_new_tokens as usize;
+            let requested = workload.shape.output_length(workload.max_new_tokens, in_batch as u32) as usize;
             let has_fixed_length = workload.ignore_eos && !may_end_early(sample.launch);
             if let Some(given) = given.filter(|&given| has_fixed_length && given != requested) {
                 let reason = || format!("expected {} in {}, got {given}", plural(requested, "token"), text());

@@ -6,6 +6,8 @@ use machine_limits::Limits;
 use protocol::{Sequence, Stamp};
 
 use crate::machine::{Device, Machine};
+use crate::plan::axes::Shape;
+use crate::plan::latency_limits::LatencyLimits;
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan, VERIFIER_DTYPE};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample, TextScores, output_tokens};
@@ -20,6 +22,9 @@ pub struct Observation<'a> {
     pub cold: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,
+    pub shape: Shape,
+    /// The limits for latency that the run states.
+    pub latency_limits: LatencyLimits,
     /// Whether the request asks for drafts, so that one step may give several tokens.
     pub may_draft: bool,
     pub mode: Mode,
@@ -160,6 +165,8 @@ impl<'a> Observation<'a> {
                 context.reference_scores.get(&(model.as_str(), case.workload.label.as_str())).copied()
             },
             may_draft: !case.workload.shape.speculation.is_off(),
+            shape: case.workload.shape,
+            latency_limits: context.plan.latency_limits,
             ..Self::without_record(sample, launch, case.workload.kind, context.plan.mode)
         }
     }
@@ -172,6 +179,8 @@ impl<'a> Observation<'a> {
             cold: None,
             launch,
             kind,
+            shape: Shape::default(),
+            latency_limits: LatencyLimits::default(),
             may_draft: kind == Kind::Speculative,
             mode,
             configuration: None,

@@ -9,6 +9,7 @@ pub enum Unit {
     Nanoseconds,
     TokensPerSecond,
     RequestsPerSecond,
+    Requests,
     Bytes,
     BytesPerSecond,
     /// A part of a whole, shown in per cent.
@@ -26,6 +27,7 @@ impl Unit {
             Self::Nanoseconds => "ns",
             Self::TokensPerSecond => "tok/s",
             Self::RequestsPerSecond => "req/s",
+            Self::Requests => "requests",
             Self::Bytes => "bytes",
             Self::BytesPerSecond => "bytes/s",
             Self::Share => "share",
@@ -47,6 +49,7 @@ impl Unit {
             (Self::BytesPerSecond, BYTE_RATES),
             (Self::TokensPerSecond, RATES),
             (Self::RequestsPerSecond, REQUEST_RATES),
+            (Self::Requests, REQUESTS),
             (Self::Share, SHARES),
             (Self::Joules, JOULES),
             (Self::Nats, NATS),
@@ -103,6 +106,8 @@ const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
 const REQUEST_RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "req/s" }];
 
+const REQUESTS: &[Scale] = &[Scale { divisor: 1.0, symbol: "requests" }];
+
 const NATS: &[Scale] = &[Scale { divisor: 1.0, symbol: "nats" }];
 
 const BITS: &[Scale] = &[Scale { divisor: 1.0, symbol: "bits" }];
@@ -118,6 +123,7 @@ impl Scale {
             Unit::BytesPerSecond => BYTE_RATES,
             Unit::TokensPerSecond => RATES,
             Unit::RequestsPerSecond => REQUEST_RATES,
+            Unit::Requests => REQUESTS,
             Unit::Share => SHARES,
             Unit::Joules => JOULES,
             Unit::Nats => NATS,

@@ -529,14 +529,14 @@ fn an_engine_is_explained_on_one_screen_with_the_verdicts_first() {
 fn the_report_and_explain_propose_the_budget_of_the_last_entry() {
     let mut record = decoding(&[ORIGINAL, BEACON]);
     let message = "no time: --budget 3s ended before this case was measured".to_string();
-    let (kind, hint) = (FailureKind::NoTime, Some("fewer windows: --iterations N".into()));
+    let (kind, hint) = (FailureKind::NoTime, Some("--iterations 2".into()));
     let failure = Failure { configuration: 1, case: Some(1), kind, message, hint, ..Failure::default() };
     record.take(Entry::Failure(failure));
     record.take(Entry::Warning(Warning { configuration: Some(0), message: FEWER_BLOCKS.into() }));
     record.take(Entry::End(RunEnd { needs_budget: Some("20s".into()), ..End::Finished.into() }));
     let report = Report::of(&record);
     let failure = report.rows.iter().find_map(|row| row.failure.as_ref()).unwrap();
-    assert_eq!(failure.hint.as_deref(), Some("--budget 20s\nfewer windows: --iterations N"));
+    assert_eq!(failure.hint.as_deref(), Some("--budget 20s\n--iterations 2"));
     assert!(failure.message.contains("--budget 3s"), "the budget of the run stays");
     assert_eq!(report.sufficient_budget.as_deref(), Some("20s"));
     let warning = format!("patient-original: {FEWER_BLOCKS}; hint: `--budget 20s`");

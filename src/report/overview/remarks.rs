@@ -7,7 +7,7 @@ use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{GREEDY_OPTION, NoChecks};
 use crate::analysis::metric::share::Absent;
 use crate::plan::context::common_reason;
-use crate::record::FailureKind;
+use crate::record::{FEWER_BLOCKS, FailureKind};
 use crate::report::document::Table;
 use crate::report::grid::{reference_of_each_row, rounds_for_p99, why_no_ratios};
 use crate::report::headings;
@@ -52,7 +52,9 @@ pub fn warnings(
     let is_explained = no_rank.is_some() || report.is_running;
     warnings.extend(no_rank);
     let against = if has_verdicts { "no verdicts against the reference" } else { NO_VERDICTS };
-    warnings.extend(why_no_verdicts(report).map(|why| why.replacen(NO_VERDICTS, against, 1)));
+    let no_verdicts = why_no_verdicts(report);
+    let names_budget = no_verdicts.as_ref().is_some_and(|why| why.contains("`--budget "));
+    warnings.extend(no_verdicts.map(|why| why.replacen(NO_VERDICTS, against, 1)));
     let labels = report.engines().map(|engine| &engine.label);
     let has_ratio = report.rows.iter().any(|row| report.verdicts.headline(row).is_some());
     // Without any result, the failures above say why. A scored text has no ratio.
@@ -60,7 +62,9 @@ pub fn warnings(
     if !is_explained && !has_ratio && has_result && group_by_key(labels.map(|label| (label, ()))).len() > 1 {
         warnings.push(why_no_ratios(report));
     }
-    warnings.extend(report.warning_lines(|label| label.to_string()));
+    // A budget that is too short for verdicts is too short for the blocks of slow engines.
+    let is_new = |it: &String| !(names_budget && it.contains(FEWER_BLOCKS));
+    warnings.extend(report.warning_lines(|label| label.to_string()).into_iter().filter(is_new));
     warnings.extend(inconclusive(overview));
     let in_caches = |row: &&Row| matches!(row.limit, Err(Absent::InCaches { .. }));
     if report.rows.iter().any(|row| in_caches(&row)) {

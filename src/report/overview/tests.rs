@@ -1,7 +1,8 @@
 use super::*;
 use crate::analysis::agreement::specimen::{launches, samples, with_deviations};
 use crate::plan::Selection;
-use crate::record::RunRecord;
+use crate::record::{FEWER_BLOCKS, RunRecord};
+use stats::StoppedBy;
 use crate::record::specimen::{
     BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure, measured, selection,
 };
@@ -244,6 +245,20 @@ fn equal_warnings_of_several_engines_share_a_line() {
     let expected = "! patient-original, beacon: fewer blocks than other engines, because a block takes too long for the time \
                     budget; hint: `--budget 4m` ! reed: left processes behind";
     assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn a_budget_that_is_too_short_for_verdicts_is_named_once() {
+    let mut selection = decoding(&["patient-original", "beacon"]);
+    selection.extent.blocks = Some(2);
+    let mut record = measured(&selection, &[ORIGINAL, BEACON]);
+    record.warnings.push(crate::record::Warning { configuration: Some(1), message: FEWER_BLOCKS.into() });
+    assert!(words(&at(&record, 100)).contains(FEWER_BLOCKS));
+    let extent = &mut record.header.plan.extent;
+    (extent.blocks, extent.budget_ns) = (None, Some(20_000_000_000));
+    record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
+    let text = words(&at(&record, 100));
+    assert!(text.contains("--budget 20s is too short") && !text.contains(FEWER_BLOCKS), "{text}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub use conversation::{
 };
 pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};
-pub use overlapping::{Concurrency, Served, serve};
+pub use overlapping::{Served, Wishes, serve};
 pub use spawn::KeeperHandle;
 pub use start_error::why_not_started;
 pub use variables::PassedVariables;

@@ -1,8 +1,11 @@
-//! Requests that overlap. Users have some requests open at once, and each answer is followed by the next request of its user. An
-//! engine gets as many as it takes; the others wait here, and their wait counts.
+//! Requests that overlap: those of users who each want the next one when the last one is answered, or those that arrive at given
+//! times. An engine gets as many as it takes; the others wait here, and their wait counts.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
 
 use protocol::{Generate, Id, Message, Request};
 
@@ -25,21 +28,22 @@ struct Open {
     sent: Instant,
 }
 
-/// The most requests that are open at once.
-#[derive(Debug, Clone, Copy)]
-pub struct Concurrency {
-    /// Those of the users.
-    pub users: usize,
-    /// Those that the engine takes.
-    pub engine: usize,
+/// When requests are wanted.
+#[derive(Debug, Clone)]
+pub enum Wishes {
+    /// By so many users: one request of each at the start, then the next one when it is answered.
+    Users(usize),
+    /// At these times since the start, one for each request.
+    At(Vec<Duration>),
 }
 
-/// Sends these requests, of which each has a number as its id, and gives their answers in the same order. `deadline` is the
-/// longest time without an answer.
+/// Sends these requests, of which each has a number as its id, and gives their answers in the same order. `engine`: the most requests
+/// that the engine takes at once. `deadline`: the longest time without an answer.
 pub async fn serve(
     conversation: &mut Conversation,
     requests: Vec<Generate>,
-    concurrency: Concurrency,
+    wishes: Wishes,
+    engine: usize,
     deadline: Duration,
 ) -> Result<Vec<Served>, Cause> {
     check_folder(&conversation.process.folder).await?;
@@ -48,18 +52,38 @@ pub async fn serve(
     let mut unsent: VecDeque<(usize, Generate)> = requests.into_iter().enumerate().collect();
     let mut open: HashMap<u64, Open> = HashMap::new();
     // The times at which users wanted a request that is not sent yet.
-    let mut wanted = VecDeque::from(vec![Instant::now(); concurrency.users]);
+    let (mut waiting, mut arrivals) = match wishes {
+        Wishes::Users(users) => (VecDeque::from(vec![Instant::now(); users]), None),
+        Wishes::At(times) => (VecDeque::new(), Some(Arrivals::start(times))),
+    };
     let mut answer_by = tokio::time::Instant::now() + deadline;
-    while !unsent.is_empty() || !open.is_empty() {
-        while open.len() < concurrency.engine && !wanted.is_empty() {
+    loop {
+        if let Some(arrivals) = &mut arrivals {
+            waiting.extend(std::iter::from_fn(|| arrivals.arrived.try_recv().ok()));
+        }
+        while open.len() < engine && !waiting.is_empty() {
             let Some((index, request)) = unsent.pop_front() else { break };
-            let Some(wanted) = wanted.pop_front() else { break };
+            let Some(wanted) = waiting.pop_front() else { break };
+            if open.is_empty() {
+                answer_by = tokio::time::Instant::now() + deadline;
+            }
             let id = number(&request.id)?;
             let sent = Instant::now();
             conversation.write_within(&Request::Generate(request), deadline).await?;
             open.insert(id, Open { index, wanted, sent });
         }
-        match conversation.message_by(answer_by, deadline).await? {
+        if unsent.is_empty() && open.is_empty() {
+            return Ok(served.into_iter().flatten().collect());
+        }
+        let message = tokio::select! {
+            biased;
+            message = conversation.message_by(answer_by, deadline), if !open.is_empty() => message?,
+            wanted = next(&mut arrivals), if waiting.len() < unsent.len() => {
+                waiting.extend(wanted);
+                continue;
+            }
+        };
+        match message {
             // A loaded engine has no load, so its progress is ignored.
             (Message::Progress(_), _) => {}
             (Message::Generated(generated), at) => {
@@ -69,14 +93,48 @@ pub async fn serve(
                     [since, sent, at].map(|time| conversation.since_start(time));
                 let answer = Answer { generated, tokens: Vec::new(), sent_ns, answered_ns };
                 served[index] = Some(Served { wanted_ns, answer });
-                wanted.push_back(at);
+                if arrivals.is_none() {
+                    waiting.push_back(at);
+                }
                 answer_by = tokio::time::Instant::now() + deadline;
             }
             (Message::Failed(failed), _) => return Err(Cause::FailedAnswer(failed)),
             (other, _) => return Err(unexpected(&other, "generated")),
         }
     }
-    Ok(served.into_iter().flatten().collect())
+}
+
+/// Requests that arrive at given times. A thread of its own waits for them, because the timer of the asynchronous runtime counts in
+/// milliseconds.
+struct Arrivals {
+    arrived: mpsc::UnboundedReceiver<Instant>,
+    /// Ends the thread when it is dropped.
+    _ends: std::sync::mpsc::Sender<()>,
+}
+
+impl Arrivals {
+    fn start(times: Vec<Duration>) -> Self {
+        let start = Instant::now();
+        let (sender, arrived) = mpsc::unbounded_channel();
+        let (ends, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for at in times.into_iter().map(|time| start + time) {
+                let wait = at.saturating_duration_since(Instant::now());
+                if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) || sender.send(at).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { arrived, _ends: ends }
+    }
+}
+
+/// The time of the next arrival. Without arrivals at given times, none comes.
+async fn next(arrivals: &mut Option<Arrivals>) -> Option<Instant> {
+    match arrivals {
+        Some(arrivals) => arrivals.arrived.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn number(id: &Option<Id>) -> Result<u64, Cause> {

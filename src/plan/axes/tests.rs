@@ -1,0 +1,70 @@
+use super::*;
+
+#[test]
+fn the_points_are_the_cross_product_and_a_label_names_only_what_varies() {
+    let axes = Axes {
+        batch: &[4],
+        use_cache: &[true, false],
+        padding: &[Padding::Left, Padding::Packed],
+        ..Axes::of(&[32], &[8, 16])
+    };
+    let labels: Vec<String> = axes
+        .points()
+        .iter()
+        .map(|it| axes.words_of(it, &Axes { batch: &[4], ..Axes::default() }).join(" "))
+        .collect();
+    assert_eq!(labels.len(), 8);
+    assert_eq!(
+        (labels[0].as_str(), labels[7].as_str()),
+        ("new 8 cache on left", "new 16 cache off packed")
+    );
+    assert!(axes.points().iter().all(|it| it.shape.batch == 4 && it.prompt_tokens == 32));
+}
+
+#[test]
+fn values_of_the_user_replace_those_of_the_scenario() {
+    let set = AxisValues { prompt_tokens: vec![7], batch: vec![1, 2], ..AxisValues::default() };
+    let axes = Axes::of(&[16, 128], &[1]).with(set.axes());
+    let points: Vec<_> = axes.points().iter().map(|it| (it.prompt_tokens, it.shape.batch)).collect();
+    assert_eq!(points, [(7, 1), (7, 2)]);
+}
+
+#[test]
+fn two_shapes_may_differ_in_one_setting_only() {
+    let plain = Shape::default();
+    let batch = Shape { batch: 4, ..plain };
+    let found = batch.only_difference(&plain).unwrap();
+    assert_eq!(
+        (found.setting, &*found.value, &*found.other, found.other_is_default),
+        ("batch", "4", "1", true)
+    );
+    assert!(!plain.only_difference(&batch).unwrap().other_is_default);
+    let uneven = Shape { padding: Some(Padding::Left), ..batch };
+    let text = Shape { text: TextKind::Repeated, ..plain };
+    for (a, b) in [(plain, plain), (uneven, plain), (text, plain)] {
+        assert_eq!(a.only_difference(&b), None);
+    }
+}
+
+#[test]
+fn uneven_prompts_shrink_to_a_quarter_of_the_longest() {
+    let lengths = |padding| Shape { batch: 5, padding, ..Shape::default() }.prompt_lengths(64);
+    assert_eq!(lengths(Some(Padding::Left)), [64, 48, 32, 16, 64]);
+    assert_eq!(lengths(None), [64; 5]);
+}
+
+#[test]
+fn a_default_shape_is_not_stored() {
+    assert_eq!(serde_json::to_string(&Shape::default()).unwrap(), "{}");
+    let shape = Shape {
+        batch: 2,
+        use_cache: false,
+        padding: Some(Padding::Right),
+        text: TextKind::Random,
+        ..Shape::default()
+    };
+    let stored = serde_json::to_string(&shape).unwrap();
+    assert_eq!(stored, r#"{"batch":2,"use_cache":false,"padding":"right","text":"random"}"#);
+    assert_eq!(serde_json::from_str::<Shape>(&stored).unwrap(), shape);
+    assert_eq!(serde_json::from_str::<Shape>("{}").unwrap(), Shape::default());
+}
