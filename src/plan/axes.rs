@@ -3,20 +3,24 @@
 //! `Shape::default`, and an implementation of `Value` if its type is new. `Prompts::request` puts it into a request, and
 //! `run/case.rs` checks that an engine supports it. Options, keys of run files and labels come from the entry.
 
+mod shape;
+
 use clap::Args;
 use protocol::{Padding, Speculation};
 use serde::{Deserialize, Serialize};
 
-use super::arrivals::{self, Burstiness, MAX_REQUESTS, Rate, WindowLength};
+use super::arrivals::{Burstiness, MAX_REQUESTS, Rate, WindowLength};
 use super::lengths::{self, Lengths};
 use super::texts::{Text, TextKind};
+use super::traces::{Trace, TraceRequest};
 use crate::shell::{choice_parser, pasteable, whole_number};
+pub use shape::{PageCache, Shape};
 
 /// The most tokens of a prompt, a depth or an output: far more than any model's context.
 const MAX_TOKENS: u32 = 1 << 24;
 const MAX_BATCH: u32 = 1024;
-/// The requests of a round for each request that is open at once. With fewer, the time without all of them open would count much.
-const REQUESTS_OF_EACH: u32 = 4;
+/// The axes of lengths.
+const LENGTHS: [&str; 2] = ["prompt_tokens", "new_tokens"];
 /// The names on the command line and in the protocol.
 const PADDINGS: [(&str, Padding); 3] =
     [("left", Padding::Left), ("right", Padding::Right), ("packed", Padding::Packed)];
@@ -97,7 +101,7 @@ macro_rules! axes {
                     });
                     points = points.into_iter().flat_map(of).collect();
                 })+
-                points.iter_mut().for_each(|point| point.shape.text = point.text.kind());
+                points.iter_mut().for_each(Point::derive);
                 points
             }
 
@@ -161,7 +165,11 @@ macro_rules! axes {
             /// The options of the command line that set these values.
             pub fn options(&self) -> Vec<String> {
                 let lists = [$((stringify!($axis), self.$axis.iter().map(|it| it.word()).collect::<Vec<_>>()),)+];
-                let lists = lists.into_iter().filter(|(_, values)| !values.is_empty());
+                // A trace has its own lengths.
+                let is_given = |(axis, values): &(&str, Vec<String>)| {
+                    !values.is_empty() && (self.trace.is_empty() || !LENGTHS.contains(axis))
+                };
+                let lists = lists.into_iter().filter(is_given);
                 let option = |(axis, values): (&str, Vec<String>)| {
                     format!("--{} {}", axis.replace('_', "-"), pasteable(&[values.join(",")]))
                 };
@@ -220,6 +228,10 @@ axes! {
     /// Lengths of a round with `--request-rate`, separated by commas, as in `30s`; default: the time of 16 requests
     #[arg(value_name = "TIME", requires = "request_rate", conflicts_with = "requests")]
     duration: WindowLength, shape.duration, "duration", Named::Unusual, "";
+    /// A file with the arrivals and lengths of requests, or several ones separated by commas, in place of `--request-rate`: in each line
+    /// the seconds or a date, the tokens of the prompt, the new tokens; only in `serve`
+    #[arg(value_name = "FILE", conflicts_with_all = ["concurrency", "request_rate", "requests", "lengths", "prompt_tokens", "new_tokens"])]
+    trace: Trace, shape.trace, "trace", Named::Unusual, "";
     /// Numbers of requests in a round of `serve` or `offline`, separated by commas; default: four for each user
     #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS))]
     requests: u32, shape.requests, "requests", Named::Unusual, "requests ";
@@ -243,92 +255,6 @@ pub struct Point {
     pub shape: Shape,
 }
 
-/// The values of the axes that most requests leave at their defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Shape {
-    /// The tokens before the scenario's prompt, for a deep cache. The prompt that is sent has `depth + prompt_tokens` tokens.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub depth: u32,
-    #[serde(skip_serializing_if = "is_one")]
-    pub batch: u32,
-    #[serde(skip_serializing_if = "Clone::clone")]
-    pub use_cache: bool,
-    /// The padding of a batch of uneven prompts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub padding: Option<Padding>,
-    /// How the engine drafts tokens.
-    #[serde(skip_serializing_if = "Speculation::is_off")]
-    pub speculation: Speculation,
-    /// Whether the kernel has the model's files in memory before a launch.
-    #[serde(skip_serializing_if = "PageCache::is_kept")]
-    pub page_cache: PageCache,
-    /// The number of requests that are open at once. `None`: the workload has one request after the other, or a rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub concurrency: Option<u32>,
-    /// The rate at which requests arrive, whether or not earlier ones are answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_rate: Option<Rate>,
-    #[serde(skip_serializing_if = "Burstiness::is_default")]
-    pub burstiness: Burstiness,
-    /// The length of a round with a rate, if the user set it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration: Option<WindowLength>,
-    /// The number of overlapping requests in a round, if the user set it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<u32>,
-    /// The lengths of overlapping requests.
-    #[serde(skip_serializing_if = "Lengths::is_default")]
-    pub lengths: Lengths,
-    #[serde(skip_serializing_if = "TextKind::is_natural")]
-    pub text: TextKind,
-}
-
-/// The files of the model before a launch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PageCache {
-    /// The kernel has the files in memory, as far as memory allows.
-    #[default]
-    Kept,
-    /// The kernel has dropped its copies, so that the engine reads the files from the disk.
-    Dropped,
-}
-
-impl PageCache {
-    pub fn is_kept(&self) -> bool {
-        *self == Self::Kept
-    }
-}
-
-impl Default for Shape {
-    fn default() -> Self {
-        Self {
-            depth: 0,
-            batch: 1,
-            use_cache: true,
-            padding: None,
-            speculation: Speculation::Off,
-            page_cache: PageCache::Kept,
-            concurrency: None,
-            request_rate: None,
-            burstiness: Burstiness::default(),
-            duration: None,
-            requests: None,
-            lengths: Lengths::default(),
-            text: TextKind::Natural,
-        }
-    }
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-fn is_one(number: &u32) -> bool {
-    *number == 1
-}
-
 impl<'a> Axes<'a> {
     /// Axes with these lengths of prompts and outputs, and the default of every other axis.
     pub const fn of(prompt_tokens: &'a [u32], new_tokens: &'a [u32]) -> Self {
@@ -344,6 +270,15 @@ impl AxisValues {
 }
 
 impl Point {
+    /// Sets the values that follow from others.
+    fn derive(&mut self) {
+        self.shape.text = self.text.kind();
+        if let Some(trace) = self.shape.trace {
+            let longest = |tokens: fn(&TraceRequest) -> u32| trace.requests().iter().map(tokens).max().unwrap_or(1);
+            (self.prompt_tokens, self.new_tokens) = (longest(|it| it.prompt_tokens), longest(|it| it.new_tokens));
+        }
+    }
+
     /// The tokens of the prompt that is sent.
     pub fn all_prompt_tokens(&self) -> u32 {
         self.shape.depth.saturating_add(self.prompt_tokens)
@@ -420,6 +355,16 @@ impl Value for WindowLength {
     }
 }
 
+impl Value for Trace {
+    fn word(self) -> String {
+        self.path().into()
+    }
+
+    fn shown(self) -> String {
+        self.name()
+    }
+}
+
 impl Value for Lengths {
     fn word(self) -> String {
         name_in(&lengths::NAMES, self)
@@ -489,11 +434,6 @@ fn name_in<T: PartialEq>(names: &[(&str, T)], value: T) -> String {
 }
 
 impl Shape {
-    /// Whether a request has one sequence of natural text, with a cache of keys and values.
-    pub fn is_one_cached_sequence(&self) -> bool {
-        Self { depth: 0, ..*self } == Self::default()
-    }
-
     /// The titles of these axes, with their values here.
     pub fn values(&self) -> Vec<(&'static str, String)> {
         // The first two axes are the lengths of prompts and outputs.
@@ -508,46 +448,6 @@ impl Shape {
         let is_only = differing.next().is_none() && self.text == other.text;
         let other_is_default = other_value == default;
         is_only.then_some(SettingDifference { setting, value, other: other_value, other_is_default })
-    }
-
-    /// Whether a round has several requests, which may overlap.
-    pub fn overlaps(&self) -> bool {
-        self.concurrency.is_some() || self.request_rate.is_some()
-    }
-
-    /// The number of prompts of a round: those of a batch, or those of all overlapping requests.
-    pub fn sequences(&self) -> u32 {
-        let of_users = |users: u32| users.saturating_mul(REQUESTS_OF_EACH);
-        let overlapping = match self.request_rate {
-            Some(rate) => Some(arrivals::requests(rate, self.duration)),
-            None => self.concurrency.map(of_users),
-        };
-        overlapping.map_or(self.batch.max(1), |requests| self.requests.unwrap_or(requests))
-    }
-
-    /// The most sequences that may be computed at once.
-    pub fn most_at_once(&self) -> u32 {
-        self.concurrency.unwrap_or_else(|| self.sequences())
-    }
-
-    /// The lengths of the prompts of a round, if the longest has `longest` tokens.
-    pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {
-        (0..self.sequences()).map(|index| self.prompt_length(longest, index)).collect()
-    }
-
-    /// The length of one prompt of a round. Uneven prompts of a batch shrink from the longest to a quarter of it, so that the batch has
-    /// much padding. Overlapping requests are uneven, as those of real users are.
-    pub fn prompt_length(&self, longest: u32, index: u32) -> u32 {
-        match (self.overlaps(), self.padding) {
-            (true, _) => self.lengths.of_prompt(longest, index),
-            (false, Some(_)) => lengths::quarters(longest, index),
-            (false, None) => longest,
-        }
-    }
-
-    /// The number of tokens that one request of a round asks for.
-    pub fn output_length(&self, longest: u32, index: u32) -> u32 {
-        if self.overlaps() { self.lengths.of_output(longest, index) } else { longest }
     }
 }
 

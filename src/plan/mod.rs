@@ -22,6 +22,7 @@ pub mod scenario;
 pub mod selection;
 pub mod targets;
 pub mod texts;
+mod traces;
 pub mod values;
 
 use std::path::Path;

@@ -57,9 +57,9 @@ impl Scenario {
             },
             kind => kind.axes(set.axes()),
         };
-        // Requests that arrive at a rate have no number of users.
-        let own = match set.request_rate {
-            [] => self.axes,
+        // Requests that arrive at their own times have no number of users.
+        let own = match (set.request_rate, set.trace) {
+            ([], []) => self.axes,
             _ => Axes { concurrency: &[], requests: &[], ..self.axes },
         };
         own.with(set)
@@ -97,6 +97,7 @@ impl Kind {
             request_rate: &[],
             burstiness: &[],
             duration: &[],
+            trace: &[],
             requests: &[],
             lengths: &[],
             ..axes
@@ -110,6 +111,7 @@ impl Kind {
                 request_rate: axes.request_rate,
                 burstiness: axes.burstiness,
                 duration: axes.duration,
+                trace: axes.trace,
                 requests: axes.requests,
                 lengths: axes.lengths,
                 prompts: axes.prompts,

@@ -271,14 +271,14 @@ impl PromptFile {
     }
 }
 
-fn read_text(path: &Path) -> Result<String> {
+pub(super) fn read_text(path: &Path) -> Result<String> {
     let facts = std::fs::metadata(path)?;
     ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "not a file, or larger than 64 MiB");
     Ok(std::fs::read_to_string(path)?)
 }
 
 /// The name of a file without its folder.
-fn name_in_labels(path: &str) -> String {
+pub(super) fn name_in_labels(path: &str) -> String {
     let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
     name.replace(char::is_whitespace, "-")
 }

@@ -311,7 +311,7 @@ fn workload_of(workload: &Workload, kind: RequestKind) -> Workload {
     let shape = &mut workload.shape;
     match kind {
         RequestKind::Measured => return workload,
-        RequestKind::Warmup if shape.request_rate.is_none() => return workload,
+        RequestKind::Warmup if !shape.has_arrivals() => return workload,
         RequestKind::Warmup => {}
         RequestKind::Discarded => {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);

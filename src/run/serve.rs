@@ -37,6 +37,9 @@ impl Window<'_> {
     /// windows: others need not last long.
     pub async fn make(&self, launched: &mut Launched) -> Result<Sample, Cause> {
         let shape = &self.workload.shape;
+        if let Some(trace) = shape.trace.filter(|_| self.key.kind == RequestKind::Measured) {
+            return self.make_with(launched, Wishes::At(trace.arrivals())).await;
+        }
         match shape.request_rate.filter(|_| self.key.kind == RequestKind::Measured) {
             Some(Rate::Highest) => self.make_at_highest_rate(launched).await,
             Some(Rate::PerSecond(thousandths)) => {

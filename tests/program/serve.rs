@@ -127,6 +127,24 @@ fn all_engines_get_the_same_random_arrivals() {
 }
 
 #[test]
+fn a_trace_gives_the_arrivals_and_the_lengths_of_requests() {
+    let scratch = Scratch::new();
+    let trace = scratch.join("morning.csv");
+    std::fs::write(&trace, "seconds,prompt,new\n0,16,4\n0.05,8,2\n0.02,24,6\n").unwrap();
+    let options = ["-s", "serve", "--trace", trace.to_str().unwrap()];
+    let run = run_selected(&[("four", FOUR_AT_ONCE)], Verifier::Engine(""), &[&options, SHORT].concat());
+    let wanted: Vec<u64> = windows(&run, "four").pop().unwrap().iter().map(|[wanted, ..]| *wanted).collect();
+    assert_eq!(wanted, [0, 20_000_000, 50_000_000]);
+    let sample = run.record.samples_of("four").remove(0).clone();
+    let lengths = sample["iteration"]["sequences"].as_array().unwrap().iter().map(|it| {
+        (it["prompt_tokens"].as_u64().unwrap(), it["output_ids"].as_array().unwrap().len())
+    });
+    assert_eq!(lengths.collect::<Vec<_>>(), [(16, 4), (24, 6), (8, 2)]);
+    assert_eq!(run.case_of("four")["case"], "serve morning.csv");
+    assert_eq!(run.report["outputs"][0]["status"], "exact", "{}", run.report["outputs"]);
+}
+
+#[test]
 fn each_round_searches_the_highest_rate_that_keeps_the_limits() {
     let search = ["--request-rate", "highest", "--burstiness", "even", "--requests", "8"];
     let engines = [("four", FOUR_AT_ONCE), ("one", ONE_AT_ONCE)];
@@ -190,6 +208,7 @@ fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
     refused(&["--request-rate", "0"], "from 0.001");
     refused(&["--request-rate", "2", "--burstiness", "x"], "`even`");
     refused(&["--slo", "p99=5ms"], "ttft=500ms");
+    refused(&["--trace", "no-such-file.csv"], "no-such-file.csv");
 }
 
 #[test]

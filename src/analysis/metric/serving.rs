@@ -48,9 +48,9 @@ fn all<'a>(observed: &Observation<'a>) -> impl Iterator<Item = Request<'a>> + us
 fn counted<'a>(observed: &Observation<'a>) -> Vec<Request<'a>> {
     let mut requests: Vec<Request> = all(observed).collect();
     requests.sort_by_key(|it| it.times.wanted_ns);
-    let cut = match observed.shape.request_rate {
-        Some(_) => requests.len() / CUT_PARTS,
-        None => observed.shape.concurrency.unwrap_or(0) as usize,
+    let cut = match observed.shape.has_arrivals() {
+        true => requests.len() / CUT_PARTS,
+        false => observed.shape.concurrency.unwrap_or(0) as usize,
     };
     match requests.len() > 2 * cut {
         true => requests[cut..requests.len() - cut].to_vec(),
@@ -168,12 +168,12 @@ fn steady(observed: &Observation) -> Option<(u64, u64)> {
     }
     let times = || observed.sample.requests.iter();
     let whole = (0, times().map(|it| it.answered_ns).max()?);
-    let (from_ns, to_ns) = match observed.shape.request_rate {
-        Some(_) => {
+    let (from_ns, to_ns) = match observed.shape.has_arrivals() {
+        true => {
             let counted = counted(observed);
             (counted.first()?.times.wanted_ns, counted.last()?.times.wanted_ns)
         }
-        None => (times().map(|it| it.answered_ns).min()?, times().map(|it| it.wanted_ns).max()?),
+        false => (times().map(|it| it.answered_ns).min()?, times().map(|it| it.wanted_ns).max()?),
     };
     Some(if from_ns < to_ns { (from_ns, to_ns) } else { whole })
 }
