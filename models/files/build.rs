@@ -39,7 +39,8 @@ fn main() -> Result<(), String> {
 
 /// The folder `models`, read while the script runs: a shared build folder keeps a script that was compiled for another checkout.
 fn model_sources() -> Result<PathBuf, String> {
-    let package = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| format!("CARGO_MANIFEST_DIR: {error}"))?;
+    let package =
+        std::env::var("CARGO_MANIFEST_DIR").map_err(|error| format!("CARGO_MANIFEST_DIR: {error}"))?;
     Ok(Path::new(&package).join(".."))
 }
 

@@ -104,7 +104,7 @@ pub struct RunArgs {
     /// Measure beside another run on the same cores, with a warning; default: another run is an error
     #[arg(long, conflicts_with = "wait")]
     pub anyway: bool,
-    /// Longest time of one answer or one load, in seconds; default: 120 for an answer, 600 for a load
+    /// Longest time of one answer or one load, in seconds; default: 120 for an answer (of the verifier 600), 600 for a load
     #[arg(long, value_name = "SECONDS", value_parser = whole_number(1, u64::MAX))]
     pub timeout: Option<u64>,
     #[command(flatten)]

@@ -68,7 +68,9 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
 fn no_noise() -> String {
     let scenario = [("-s", true), ("--scenario", true)];
     let hint = this_command_without(&scenario, &["-s", "decode"]);
-    format!("`calibrate` measures noise, and a score has none: each configuration scores the text once\nhint: {hint}")
+    format!(
+        "`calibrate` measures noise, and a score has none: each configuration scores the text once\nhint: {hint}"
+    )
 }
 
 /// Stores the noise floors and returns the path; without floors nothing is stored.

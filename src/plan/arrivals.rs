@@ -49,7 +49,9 @@ impl TryFrom<f64> for Rate {
         let thousandths = (per_second * 1000.0).round();
         match (1.0..=1e9).contains(&thousandths) {
             true => Ok(Self::PerSecond(thousandths as u32)),
-            false => Err(format!("expected a number of requests per second, from 0.001 to 1,000,000, or `{HIGHEST}`")),
+            false => Err(format!(
+                "expected a number of requests per second, from 0.001 to 1,000,000, or `{HIGHEST}`"
+            )),
         }
     }
 }

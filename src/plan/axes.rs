@@ -7,11 +7,10 @@ mod shape;
 
 use clap::Args;
 use protocol::{Padding, Speculation};
-use serde::{Deserialize, Serialize};
 
 use super::arrivals::{Burstiness, MAX_REQUESTS, Rate, WindowLength};
 use super::lengths::{self, Lengths};
-use super::texts::{Text, TextKind};
+use super::texts::Text;
 use super::traces::{Trace, TraceRequest};
 use crate::shell::{choice_parser, pasteable, whole_number};
 pub use shape::{PageCache, Shape};
@@ -274,8 +273,10 @@ impl Point {
     fn derive(&mut self) {
         self.shape.text = self.text.kind();
         if let Some(trace) = self.shape.trace {
-            let longest = |tokens: fn(&TraceRequest) -> u32| trace.requests().iter().map(tokens).max().unwrap_or(1);
-            (self.prompt_tokens, self.new_tokens) = (longest(|it| it.prompt_tokens), longest(|it| it.new_tokens));
+            let longest =
+                |tokens: fn(&TraceRequest) -> u32| trace.requests().iter().map(tokens).max().unwrap_or(1);
+            (self.prompt_tokens, self.new_tokens) =
+                (longest(|it| it.prompt_tokens), longest(|it| it.new_tokens));
         }
     }
 

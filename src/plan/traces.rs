@@ -116,7 +116,11 @@ mod tests {
     use super::*;
 
     fn requests(text: &str) -> Vec<(u64, u32, u32)> {
-        parse(text).unwrap().iter().map(|it| (it.at_ns / 1_000_000, it.prompt_tokens, it.new_tokens)).collect()
+        parse(text)
+            .unwrap()
+            .iter()
+            .map(|it| (it.at_ns / 1_000_000, it.prompt_tokens, it.new_tokens))
+            .collect()
     }
 
     #[test]
@@ -131,11 +135,24 @@ mod tests {
     #[test]
     fn a_bad_trace_is_refused_with_its_line() {
         let reason = |text: &str| format!("{:#}", parse(text).unwrap_err());
-        for bad in ["0,1,1\n1,x,1", "0,1,1\n1,1", "0,1,1\n1,0,1", "0,1,1\n-1,1,1", "0,1,1\nnan,1,1", "0,1,1\n1,1,1,1"] {
+        for bad in [
+            "0,1,1\n1,x,1",
+            "0,1,1\n1,1",
+            "0,1,1\n1,0,1",
+            "0,1,1\n-1,1,1",
+            "0,1,1\nnan,1,1",
+            "0,1,1\n1,1,1,1",
+        ] {
             assert!(reason(bad).starts_with("line 2: expected a time"), "{bad}: {}", reason(bad));
         }
-        assert!(reason("").starts_with("the trace has no requests") && reason("a,b,c").starts_with("the trace"));
+        assert!(
+            reason("").starts_with("the trace has no requests") && reason("a,b,c").starts_with("the trace")
+        );
         let long = "0,1,1\n".repeat(MAX_REQUESTS as usize + 1);
-        assert!(reason(&long).contains("4097 requests") && reason(&long).contains("\nhint: head"), "{}", reason(&long));
+        assert!(
+            reason(&long).contains("4097 requests") && reason(&long).contains("\nhint: head"),
+            "{}",
+            reason(&long)
+        );
     }
 }

@@ -3,15 +3,16 @@
 
 use anyhow::{Result, bail};
 
-use super::{Selection, engine_name};
 use super::arrivals::Rate;
 use super::latency_limits::LatencyLimits;
+use super::{Selection, engine_name};
 use crate::engines::load_values::LoadValue;
 use crate::engines::registry::text_of;
 use crate::machine::Device;
 use crate::plan::dtype;
 use crate::shell::{
-    Usage, corrected_command, similar_name, this_command_with, this_command_with_value, this_command_without, unknown_name,
+    Usage, corrected_command, similar_name, this_command_with, this_command_with_value, this_command_without,
+    unknown_name,
 };
 use crate::text::{either, plural};
 
@@ -123,7 +124,9 @@ pub fn check_threads(threads: &[u32], processors: u32) -> Result<()> {
 pub fn check_limits(rates: &[Rate], limits: LatencyLimits) -> Result<()> {
     if rates.contains(&Rate::Highest) && limits.is_empty() {
         let hint = this_command_with(&["--slo", "ttft=500ms,itl=50ms"]);
-        bail!(Usage(format!("--request-rate highest: no limits are given that the rate must keep\nhint: {hint}")));
+        bail!(Usage(format!(
+            "--request-rate highest: no limits are given that the rate must keep\nhint: {hint}"
+        )));
     }
     Ok(())
 }

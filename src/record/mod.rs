@@ -16,8 +16,8 @@ pub use crate::plan::prompts::held_out::HeldOut;
 pub use entry::{
     CalibratedFloor, CheckedOutput, Closed, Continued, Converted, CoreLockState, DifferingToken, DtypeCost,
     DtypeCosts, End, Entry, FEWER_BLOCKS, Header, HeldOutScores, Idle, Late, Launch, Limits, NotChecked,
-    Overhead, Pass, ReadText, ReferenceAnswers, ReferenceToken, RequestTimes, RunEnd, Sample, SearchStep, TextScores,
-    UnmeasuredCost, WarmUp, WarmUpEnd, Warning, WindowScores, output_tokens,
+    Overhead, Pass, ReadText, ReferenceAnswers, ReferenceToken, RequestTimes, RunEnd, Sample, SearchStep,
+    TextScores, UnmeasuredCost, WarmUp, WarmUpEnd, Warning, WindowScores, output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};
 pub use file::{

@@ -13,9 +13,9 @@ use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Launched, Purpose, Settings, launching, load_request};
 use super::page_cache;
 use crate::machine::{gpu, memory};
-use crate::plan::Plan;
 use crate::plan::axes::PageCache;
 use crate::plan::scenario::Kind;
+use crate::plan::{Plan, Role};
 use crate::record::Launch;
 use crate::run::process::{Cause, Conversation, EngineFailure, Hello, LaunchError, Stage};
 use crate::shell::pasteable;
@@ -229,7 +229,12 @@ impl<'a> Launches<'a> {
             }
             Purpose::OutputCheck => None,
         };
-        let conversation = Conversation::start(&launching, self.settings.deadlines)?;
+        let mut deadlines = self.settings.deadlines;
+        if configuration.role == Some(Role::Verifier) {
+            // It may compute each whole sequence again for every token, and without its answers no engine is verified.
+            deadlines.answer = deadlines.answer.max(deadlines.load);
+        }
+        let conversation = Conversation::start(&launching, deadlines)?;
         let launch = Launch {
             configuration: index,
             block: match purpose {

@@ -330,7 +330,8 @@ fn a_scenario_that_scores_a_text_once_is_described_without_blocks_and_rounds() {
     let explained = finish(scratch.orchestrate().args(explain).arg(scratch.results())).exits_with(0).stdout;
     assert!(explained.contains("scored the text once"), "{explained}");
     let calibrated = words_of(&scratch, &["calibrate"]);
-    assert!(calibrated.contains("each configuration scores the text once hint: -s decode"), "{calibrated}");
+    assert!(calibrated.contains("each configuration scores the text once hint: "), "{calibrated}");
+    assert!(calibrated.ends_with("-s decode"), "{calibrated}");
     for text in [planned, known, explained, calibrated] {
         assert!(!text.contains(" block") && !text.contains(" round"), "{text}");
     }

@@ -39,7 +39,11 @@ impl Request<'_> {
 /// The requests of a window. Empty for a request that runs alone.
 fn all<'a>(observed: &Observation<'a>) -> impl Iterator<Item = Request<'a>> + use<'a> {
     let sample = observed.sample;
-    sample.requests.iter().zip(&sample.iteration.sequences).map(|(times, sequence)| Request { times, sequence })
+    sample
+        .requests
+        .iter()
+        .zip(&sample.iteration.sequences)
+        .map(|(times, sequence)| Request { times, sequence })
 }
 
 /// The requests whose latency counts, in the order of the wishes: those with the usual number of others beside them. The first ones find
@@ -254,7 +258,10 @@ mod tests {
 
     fn with_shape(sample: &Sample, shape: Shape, measure: impl Fn(&Observation) -> Vec<f64>) -> Vec<f64> {
         let launch = Launch::default();
-        measure(&Observation { shape, ..Observation::without_record(sample, &launch, Kind::Serve, Mode::Warm) })
+        measure(&Observation {
+            shape,
+            ..Observation::without_record(sample, &launch, Kind::Serve, Mode::Warm)
+        })
     }
 
     #[test]
@@ -296,7 +303,10 @@ mod tests {
         let none = LatencyLimits::default();
         assert_eq!(within(none), None);
         assert_eq!(within(LatencyLimits { total_ns: Some(80), ..none }), Some(11.0));
-        assert_eq!(within(LatencyLimits { total_ns: Some(95), first_token_ns: Some(40), ..none }), Some(12.0));
+        assert_eq!(
+            within(LatencyLimits { total_ns: Some(95), first_token_ns: Some(40), ..none }),
+            Some(12.0)
+        );
         assert_eq!(within(LatencyLimits { inter_token_ns: Some(29), ..none }), Some(0.0));
         assert_eq!(within(LatencyLimits { time_per_token_ns: Some(20), ..none }), Some(12.0));
         assert_eq!(within(LatencyLimits { first_token_ns: Some(39), ..none }), Some(0.0));

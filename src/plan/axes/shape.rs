@@ -153,7 +153,9 @@ impl Shape {
     pub fn output_length(&self, longest: u32, index: u32) -> u32 {
         match self.overlaps() {
             // A warm-up may ask for fewer tokens than the trace has.
-            _ if self.trace.is_some() => self.of_trace(index).map_or(longest, |it| it.new_tokens.min(longest)),
+            _ if self.trace.is_some() => {
+                self.of_trace(index).map_or(longest, |it| it.new_tokens.min(longest))
+            }
             true => self.lengths.of_output(longest, index),
             false => longest,
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::texts::TextKind;
 
 #[test]
 fn the_points_are_the_cross_product_and_a_label_names_only_what_varies() {
@@ -14,10 +15,7 @@ fn the_points_are_the_cross_product_and_a_label_names_only_what_varies() {
         .map(|it| axes.words_of(it, &Axes { batch: &[4], ..Axes::default() }).join(" "))
         .collect();
     assert_eq!(labels.len(), 8);
-    assert_eq!(
-        (labels[0].as_str(), labels[7].as_str()),
-        ("new 8 cache on left", "new 16 cache off packed")
-    );
+    assert_eq!((labels[0].as_str(), labels[7].as_str()), ("new 8 cache on left", "new 16 cache off packed"));
     assert!(axes.points().iter().all(|it| it.shape.batch == 4 && it.prompt_tokens == 32));
 }
 

@@ -1,14 +1,14 @@
 use super::*;
 use crate::analysis::agreement::specimen::{launches, samples, with_deviations};
 use crate::plan::Selection;
-use crate::record::{FEWER_BLOCKS, RunRecord};
-use stats::StoppedBy;
 use crate::record::specimen::{
     BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure, measured, selection,
 };
+use crate::record::{FEWER_BLOCKS, RunRecord};
 use crate::report::ranking::Compared;
 use crate::report::tests::{assert_fits, decoding, words};
 use crate::report::{FORMATS, ReportContent, Screen, View, shown};
+use stats::StoppedBy;
 
 /// Seven engines in the default suite: five verified ones, one that gives text, one that cannot run.
 fn seven_engines() -> RunRecord {
