@@ -143,7 +143,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Estimate,
         about: "time to first token (TTFT), from just before tokenisation until the host can use the token: token_ns[0] - \
                 start_ns. One number for each sequence of a batch. For an engine that returns text: until its first chunk. \
-                Of overlapping requests (`serve`): since a user wanted the request.",
+                Of overlapping requests (`serve`): since the arrival of the request.",
         of: first_token,
     },
     Metric {
@@ -288,9 +288,9 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Speed("serves"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
-        about: "new tokens per second of all users, while each has an open request: from the first answer of a round until its last \
-                request is wanted. If all requests are wanted at once: until the last answer. Only in the scenarios `serve` and \
-                `offline`.",
+        about: "new tokens per second of all users, in the steady part of a round. With a number of users: from the first answer until the \
+                last request arrives. With a rate or a trace: without an eighth of the requests at the start and at the end. If all \
+                requests arrive at once: until the last answer. Only in the scenarios `serve` and `offline`.",
         of: |observed| serving::served_rate(observed).into_iter().collect(),
     },
     Metric {

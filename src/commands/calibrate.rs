@@ -92,6 +92,9 @@ fn plan_of_ready_engines(selection: &Selection) -> Result<Plan> {
     Ok(plan_of(&ready))
 }
 
+/// The options of a run that the help leaves out, because `refuse_unused_arguments` refuses them.
+pub const REFUSED: &[&str] = &["order", "save_baseline", "baseline", "pairs", "price_per_hour"];
+
 fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
     let (extent, baseline, view) = (&arguments.extent, &arguments.baseline, &arguments.view);
     let given = [

@@ -159,6 +159,28 @@ fn with_short_help(command: clap::Command) -> clap::Command {
     RUN_COMMANDS.into_iter().fold(hide_rare(command), |command, name| command.mut_subcommand(name, hide_rare))
 }
 
+/// Gives the commands that share the options of a run their own defaults, and hides the options that they refuse.
+fn with_own_options(command: clap::Command) -> clap::Command {
+    let hidden = |command: clap::Command, options: &[&str]| {
+        command.mut_args(|arg| {
+            let is_refused = options.iter().any(|id| arg.get_id() == id);
+            if is_refused { arg.hide(true) } else { arg }
+        })
+    };
+    let recommend = |command: clap::Command| {
+        let budget = "Time budget of the run, as in `90s` or `5m`; default: 30 seconds for each configuration, at least 3m";
+        let presets = "Also measure the presets that keep the precision; default: those that change it";
+        let command =
+            command.mut_arg("budget", |arg| arg.help(budget)).mut_arg("presets", |arg| arg.help(presets));
+        hidden(command, recommend::REFUSED)
+    };
+    let calibrate = |command: clap::Command| {
+        let blocks = "Number of blocks, each with one launch of every engine and its twin; default: 20";
+        hidden(command.mut_arg("blocks", |arg| arg.help(blocks)), calibrate::REFUSED)
+    };
+    command.mut_subcommand("recommend", recommend).mut_subcommand("calibrate", calibrate)
+}
+
 /// The answer to a command line without arguments.
 const FIRST_STEPS: &str = "\
 Measures LLM inference engines: all get the same requests, their output is checked,
@@ -218,7 +240,7 @@ impl Cli {
         if words.get(flags + 1).is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
             words[1..flags + 2].rotate_right(1);
         }
-        let mut command = with_short_help(with_negative_numbers(Self::command()));
+        let mut command = with_short_help(with_own_options(with_negative_numbers(Self::command())));
         let parsed = command.clone().try_get_matches_from(&words).and_then(|matches| {
             let parsed = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
             Ok(Self { matches, ..parsed })

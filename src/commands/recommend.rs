@@ -158,6 +158,9 @@ fn show(recommendation: &Recommendation, record: Option<&RunRecord>, run: &RunAr
     }
 }
 
+/// The options of a run that the help leaves out, because `refuse_unused_arguments` refuses them.
+pub const REFUSED: &[&str] = &["order", "save_baseline", "baseline", "mode"];
+
 fn refuse_unused_arguments(run: &RunArgs) -> Result<()> {
     let (extent, baseline, view) = (&run.extent, &run.baseline, &run.view);
     let given = [

@@ -130,13 +130,35 @@ impl<'a> Refused<'a> {
             None if others.iter().all(|other| other == option) => format!("leave out one `{option}`"),
             // Either option may be the one that the user means.
             None => {
-                let others: Vec<(&str, bool)> =
-                    others.iter().map(|it| (it.as_str(), self.takes_value(it))).collect();
-                let with_option = this_command_without(&others, &[]);
-                let without_option = this_command_without(&[(option, self.takes_value(option))], &[]);
-                format!("{with_option}\nhint: {without_option}")
+                let without = |names: &[String]| {
+                    let spellings: Vec<_> = names.iter().flat_map(|it| self.spellings(it)).collect();
+                    let options: Vec<(&str, bool)> =
+                        spellings.iter().map(|(name, takes_value)| (name.as_str(), *takes_value)).collect();
+                    this_command_without(&options, &[])
+                };
+                // Without a word that is no option, such as the name of a file, the other options stand alone.
+                let without_or_alone = |names: &[String], alone: &[String]| match names
+                    .iter()
+                    .any(|it| it.starts_with(['<', '[']))
+                {
+                    true => self.help(&alone.join(" ")),
+                    false => without(names),
+                };
+                let option = [option.to_string()];
+                format!(
+                    "{}\nhint: {}",
+                    without_or_alone(&others, &option),
+                    without_or_alone(&option, &others)
+                )
             }
         }
+    }
+
+    /// The long and the short name of an option, each with whether it takes a value.
+    fn spellings(&self, option: &str) -> Vec<(String, bool)> {
+        let takes_value = self.takes_value(option);
+        let short = self.argument(option).and_then(clap::Arg::get_short).map(|short| format!("-{short}"));
+        std::iter::once(option.to_string()).chain(short).map(|name| (name, takes_value)).collect()
     }
 
     fn takes_value(&self, option: &str) -> bool {

@@ -197,7 +197,7 @@ pub enum Keep {
     Standard(u8),
     /// Shown only on terminals above 100 columns, and left out without a note.
     Extra(u8),
-    /// Left out without a note before a cell of another column is wrapped.
+    /// Left out before a cell of another column is wrapped; with a note below 100 columns.
     Spare,
 }
 

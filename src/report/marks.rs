@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use super::verdicts::Certainty;
 use stats::MIN_VERDICT_BLOCKS;
 
 /// With fewer values, the 95th percentile is about the largest value.
@@ -88,11 +87,9 @@ impl Mark {
             Self::NotAQuotient => {
                 "ratio of paired rounds; it differs from that of the two shown values".into()
             }
-            Self::Inconclusive => {
-                format!("after a ratio: inconclusive, because {}", Certainty::Inconclusive.about())
-            }
-            Self::NoVerdict => format!(
-                "after a ratio: no verdict, which needs {MIN_VERDICT_BLOCKS} blocks that measure the engines in turn"
+            Self::Inconclusive | Self::NoVerdict => format!(
+                "after a ratio: neither faster, slower nor the same. It is inconclusive, or it has no verdict, which needs \
+                 {MIN_VERDICT_BLOCKS} blocks that measure the engines in turn"
             ),
             Self::Unreported => "of a setting: the engine does not report it; a value before it was requested".into(),
             Self::Contradicted => {

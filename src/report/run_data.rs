@@ -214,7 +214,10 @@ impl<'a> RunData<'a> {
         }
         let count: usize = missing.values().map(Vec::len).sum();
         if count == all || count == 0 {
-            return (count > 0).then(|| format!("none of {all} cases has samples"));
+            return (count > 0).then(|| match all {
+                1 => "the case has no samples".to_string(),
+                all => format!("none of {all} cases has samples"),
+            });
         }
         let label = |index: usize| line(&format!("`{}`", self.plan.configurations[index].label));
         let (whole, parts): (Vec<_>, Vec<_>) =

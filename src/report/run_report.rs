@@ -209,17 +209,18 @@ impl Report {
 
     /// The warnings for people. Equal warnings about several engines share a line that names these engines. `short` gives the
     /// short form of a label.
-    pub fn warning_lines(&self, short: impl Fn(&str) -> String) -> Vec<String> {
+    /// `None` for an engine whose warnings are left out.
+    pub fn warning_lines(&self, short: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let of_engine = |warning: &String| {
             let rest =
                 |engine: &Engine| warning.strip_prefix(&engine.label).filter(|it| it.starts_with(": "));
             let about = self.engines().filter_map(|engine| Some((&engine.label, rest(engine)?)));
             match about.max_by_key(|(label, _)| label.len()) {
-                Some((label, rest)) => (rest.to_string(), Some(short(label))),
-                None => (warning.clone(), None),
+                Some((label, rest)) => Some((rest.to_string(), Some(short(label)?))),
+                None => Some((warning.clone(), None)),
             }
         };
-        let groups = group_by_key(self.warnings.iter().map(of_engine)).into_iter();
+        let groups = group_by_key(self.warnings.iter().filter_map(of_engine)).into_iter();
         groups
             .map(|(text, names)| names.into_iter().flatten().collect::<Vec<_>>().join(", ") + &text)
             .collect()

@@ -134,7 +134,6 @@ fn draw(table: Table, page: Page, shortened: &mut Vec<String>) -> Vec<String> {
 /// Leaves out columns until the table fits, as far as `Column::keep` allows. A note names the left out columns that are not
 /// extras.
 fn leave_out_columns(table: &mut Table, limit: usize) {
-    let mut left_out: Vec<String> = Vec::new();
     if limit < MIN_WIDTH_OF_EXTRAS {
         let is_kept = |column: &Column| !matches!(column.keep, Keep::Extra(_));
         for line in &mut table.lines {
@@ -143,12 +142,15 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
         }
         table.columns.retain(is_kept);
     }
+    let mut left_out: Vec<String> = Vec::new();
     let is_spare = |column: &Column| column.keep == Keep::Spare;
     while let Some(index) = table.columns.iter().rposition(is_spare) {
         if Split::of(table).width(0..table.columns.len()) <= limit {
             break;
         }
-        remove_column(table, index);
+        let title = remove_column(table, index).title.replace('\n', " ");
+        // At the usual width of one screen, a note would take a line of it.
+        left_out.extend((limit < MIN_WIDTH_OF_EXTRAS - 1).then_some(title));
     }
     while least_width(table) > limit {
         let last = table.columns.iter().enumerate().max_by_key(|(index, column)| (column.keep, *index));
@@ -159,7 +161,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
             Keep::Standard(_) if table.gap > 1 => table.gap = 1,
             Keep::Standard(_) | Keep::Extra(_) | Keep::Spare => {
                 let column = remove_column(table, index);
-                left_out.extend(matches!(keep, Keep::Standard(_)).then(|| column.title.replace('\n', " ")));
+                left_out.extend((!matches!(keep, Keep::Extra(_))).then(|| column.title.replace('\n', " ")));
             }
         }
     }

@@ -42,7 +42,15 @@ pub const NO_VERDICTS: &str = "no verdicts";
 pub fn why_no_verdicts(report: &Report) -> Option<String> {
     let all = || report.verdicts.for_view(false).chain(&report.verdicts.against_baseline);
     let compared = || all().filter(|pair| pair.result.is_ok());
-    if compared().count() == 0 || compared().any(|pair| pair.certainty() != Some(Certainty::NoVerdict)) {
+    let begun = report.workloads.iter().map(|it| it.blocks as usize).max().unwrap_or(0);
+    let out_of_time = report.workloads.iter().any(|it| it.stopped_by == Some(StoppedBy::Time));
+    if compared().count() == 0 {
+        // The outputs may be unverified only because the budget was too short for their check.
+        let is_short =
+            out_of_time && report.engines().count() > 1 && (1..MIN_VERDICT_BLOCKS).contains(&begun);
+        return report.budget_ns.filter(|_| is_short).map(|ns| too_short_budget(report, ns, begun, begun));
+    }
+    if compared().any(|pair| pair.certainty() != Some(Certainty::NoVerdict)) {
         return None;
     }
     if report.order == Order::Sequential {
@@ -60,29 +68,15 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     if report.is_running {
         return Some(format!("{NO_VERDICTS} yet: {blocks} of {MIN_VERDICT_BLOCKS} blocks"));
     }
-    let mut workloads = report.workloads.iter();
     let is_cut_off =
-        workloads.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
-    let out_of_time = workloads.any(|it| it.stopped_by == Some(StoppedBy::Time));
+        report.workloads.iter().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
     let count = plural(blocks, "block");
-    let begun = report.workloads.iter().map(|it| it.blocks as usize).max().unwrap_or(blocks);
     let why = match report.budget_ns {
         _ if is_cut_off => {
             let complete = plural(blocks, "complete block");
             format!("the run ended after {complete}; verdicts need {MIN_VERDICT_BLOCKS}")
         }
-        Some(budget_ns) if out_of_time => {
-            let known = report.sufficient_budget.clone();
-            let larger = known.unwrap_or_else(|| budget::for_blocks(budget_ns, blocks, MIN_VERDICT_BLOCKS));
-            // The title of a report has the number of all blocks.
-            let fitting = match blocks {
-                _ if begun > blocks => format!("{blocks} with the reference"),
-                1 => "1 fits".to_string(),
-                _ => format!("{blocks} fit"),
-            };
-            let subject = budget::blocks_that_do_not_fit(MIN_VERDICT_BLOCKS, &fitting);
-            format!("{}; hint: `--budget {larger}`", report.budget_is_too_short_for(&subject))
-        }
+        Some(budget_ns) if out_of_time => return Some(too_short_budget(report, budget_ns, blocks, begun)),
         _ => {
             let count = match begun > blocks {
                 true => format!("only {blocks} of {begun} blocks have both engines of a comparison"),
@@ -92,6 +86,20 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         }
     };
     Some(format!("{NO_VERDICTS}: {why}"))
+}
+
+/// The reason of a budget that is too short for verdicts. `blocks`: those with the reference; `begun`: all.
+fn too_short_budget(report: &Report, budget_ns: u64, blocks: usize, begun: usize) -> String {
+    let known = report.sufficient_budget.clone();
+    let larger = known.unwrap_or_else(|| budget::for_blocks(budget_ns, blocks, MIN_VERDICT_BLOCKS));
+    // The title of a report has the number of all blocks.
+    let fitting = match blocks {
+        _ if begun > blocks => format!("{blocks} with the reference"),
+        1 => "1 fits".to_string(),
+        _ => format!("{blocks} fit"),
+    };
+    let subject = budget::blocks_that_do_not_fit(MIN_VERDICT_BLOCKS, &fitting);
+    format!("{NO_VERDICTS}: {}; hint: `--budget {larger}`", report.budget_is_too_short_for(&subject))
 }
 
 /// `` `a`, `b` failed``, `` `a` had no time``: the sides of these comparisons without results.

@@ -44,7 +44,7 @@ impl ReportContent<'_> {
         let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
         let failures = grid::failures(report, &labels).into_iter().map(Item::Failure);
-        let warnings = report.warning_lines(|label| labels.label(label)).into_iter();
+        let warnings = report.warning_lines(|label| Some(labels.label(label))).into_iter();
         let warnings = warnings.map(|it| format!("warning: {it}"));
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.shorten_first_label(it)));
         let legend = grid.legend(view, &labels);

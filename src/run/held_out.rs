@@ -284,7 +284,13 @@ impl OutputChecks<'_, '_> {
         // The end of the check stopped the request. The engine did not fail.
         if check_time.explains(&cause, launched.conversation.deadlines.answer) {
             launched.is_unanswered = true;
-            let reason = format!("{request} was not answered before the end of the check: {cause}{so_far}");
+            let reason = match self.plan.extent.budget() {
+                Some(_) => {
+                    let why = self.plan.extent.too_short_for("the output check");
+                    format!("{why}: {request} was not answered in the time that was left{so_far}")
+                }
+                None => format!("{request} was not answered before the end of the check: {cause}{so_far}"),
+            };
             return Ok(self.add_short(configuration, reason, false)?);
         }
         if !cause.engine_survives() || is_invalid_answer(&cause) {

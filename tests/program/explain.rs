@@ -151,7 +151,11 @@ fn the_full_report_has_every_note() {
     let scratch = Scratch::new();
     let text = orchestrate(&scratch, &["report", &path("results/curated/embedded.jsonl"), "--full"]).stdout;
     let text = without_line_breaks(&text);
-    assert_eq!(text.matches("not steady at the end of its warm-up time").count(), 14, "{text}");
+    let unsteady = "not steady at the end of its warm-up time: ";
+    let (_, note) = text.split_once(unsteady).unwrap_or_else(|| panic!("{text}"));
+    let (rows, hint) = note.split_once("; hint: ").unwrap();
+    assert_eq!((text.matches(unsteady).count(), rows.split(", ").count()), (1, 14), "{text}");
+    assert!(hint.starts_with("`--warmup "), "{text}");
     assert!(!text.contains(" more: "), "{text}");
 }
 

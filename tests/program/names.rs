@@ -161,6 +161,16 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
             "`--list` cannot be used with `--remove`",
             "orchestrate setup --list x\nhint: ./bin/orchestrate setup --remove x",
         ),
+        (
+            &["-e", "sh", "-q", "-v"],
+            "`--quiet` cannot be used with `--verbose`",
+            "orchestrate -e sh -q\nhint: ./bin/orchestrate -e sh -v",
+        ),
+        (
+            &["report", "x", "--list"],
+            "`[RECORD]` cannot be used with `--list`",
+            "orchestrate report x\nhint: ./bin/orchestrate report --list",
+        ),
         (&["--quick", "engines"], "`engines` cannot be used with `--quick`", "leave out `--quick`"),
         (
             &["-e", "sh", "--quick", "--blocks=7"],

@@ -101,7 +101,7 @@ impl Status {
     /// The meaning, as sentences that follow the name.
     pub fn about(self) -> String {
         match self {
-            Self::Exact => format!("the same tokens as the verifier, and log-probabilities within {EXACT} nats of its."),
+            Self::Exact => format!("the same tokens as the verifier, and log-probabilities within {EXACT} nats of the verifier's."),
             Self::Agrees => format!(
                 "log-probabilities within {AGREES} nats of the verifier's, like correct engines in 16 or 8 bits. In f32 the limit \
                  is {}. The limit is lower if the run measured the effect of the engine's dtype.",

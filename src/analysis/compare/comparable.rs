@@ -233,8 +233,12 @@ impl<'a> MeasuredRequests<'a> {
         let mut same_recipes = pairs().filter(|pair| !is_repeat(pair));
         let recipes = same_recipes.find(|(_, base, new)| base.recipe() != new.recipe());
         if let Some((&(block, round), base, new)) = recipes {
-            let what = format!("{} (block {block}, round {round})", part_of("recipe of prompts", workload));
-            return Some(Difference::new(what, base.recipe(), new.recipe()));
+            let what = format!(
+                "{} (block {block}, round {round})",
+                part_of("text, tokenizer, lengths or seed of prompts", workload)
+            );
+            let digest = |sample: &Sample| format!("digest {}", sample.recipe());
+            return Some(Difference::new(what, &digest(base), &digest(new)));
         }
         if let Some((&(block, round), base, new)) = pairs().find(|(_, base, new)| counts_differ(base, new)) {
             let what = format!("{} (block {block}, round {round})", part_of("tokens", workload));

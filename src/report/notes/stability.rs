@@ -90,21 +90,25 @@ fn slow_first_ratio(data: &RunData, case: usize, row: &Row) -> Option<f64> {
     median(&ratios.collect::<Vec<_>>()).filter(|ratio| *ratio >= SLOW_FIRST_FACTOR)
 }
 
-/// Notes about warm-ups that ran out of time.
+/// The note about warm-ups that ran out of time. It has all rows, because one option applies to all.
 pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
-    let unsteady = rows.iter().filter_map(|(_, row)| {
-        let timed_out = row.warm_ups.iter().filter(|warm_up| warm_up.ended_by == WarmUpEnd::Time).count();
-        let more = longer_warm_up(row);
-        (timed_out > 0 && row.failure.is_none()).then(|| {
-            let total = row.warm_ups.len();
-            let launches = if total == 1 { "launch" } else { "launches" };
-            format!(
-                "{}: not steady at the end of its warm-up time, in {timed_out} of {total} {launches}; hint: `--warmup {more}`",
-                row_name(row)
-            )
-        })
-    });
-    unsteady.collect()
+    const REASON: &str = "not steady at the end of its warm-up time";
+    let timed_out = |row: &Row| row.warm_ups.iter().filter(|it| it.ended_by == WarmUpEnd::Time).count();
+    let unsteady = rows.iter().map(|(_, row)| row).filter(|row| row.failure.is_none() && timed_out(row) > 0);
+    let unsteady: Vec<&Row> = unsteady.collect();
+    let launches = |row: &Row| {
+        let total = row.warm_ups.len();
+        format!("{} of {total} {}", timed_out(row), if total == 1 { "launch" } else { "launches" })
+    };
+    let Some(more) = unsteady.iter().map(|row| longer_warm_up(row)).max() else { return Vec::new() };
+    let note = match unsteady.as_slice() {
+        [row] => format!("{}: {REASON}, in {}", row_name(row), launches(row)),
+        rows => {
+            let named = rows.iter().map(|row| format!("{} in {}", row_name(row), launches(row)));
+            format!("{REASON}: {}", named.collect::<Vec<_>>().join(", "))
+        }
+    };
+    vec![format!("{note}; hint: `--warmup {more}`")]
 }
 
 /// Notes about outliers within a launch. All results include them. A row with a slow first request is left out, because it has

@@ -64,7 +64,14 @@ pub fn warnings(
     }
     // A budget that is too short for verdicts is too short for the blocks of slow engines.
     let is_new = |it: &String| !(names_budget && it.contains(FEWER_BLOCKS));
-    warnings.extend(report.warning_lines(|label| label.to_string()).into_iter().filter(is_new));
+    // The failure of an engine without results says more than its warnings.
+    let has_failed = |label: &str| {
+        let rows = report.rows.iter().filter(|row| row.engine.label == label);
+        report.failed.iter().any(|it| it.engine.label == label)
+            || rows.clone().count() > 0 && rows.clone().all(|row| row.failure.is_some())
+    };
+    let of_engine = |label: &str| (!has_failed(label)).then(|| label.to_string());
+    warnings.extend(report.warning_lines(of_engine).into_iter().filter(is_new));
     warnings.extend(inconclusive(overview));
     let in_caches = |row: &&Row| matches!(row.limit, Err(Absent::InCaches { .. }));
     if report.rows.iter().any(|row| in_caches(&row)) {

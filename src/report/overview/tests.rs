@@ -251,7 +251,7 @@ fn equal_warnings_of_several_engines_share_a_line() {
 fn a_budget_that_is_too_short_for_verdicts_is_named_once() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.extent.blocks = Some(2);
-    let mut record = measured(&selection, &[ORIGINAL, BEACON]);
+    let mut record = with_deviations(selection, &[ORIGINAL, BEACON], &[0.0, 0.0]);
     record.warnings.push(crate::record::Warning { configuration: Some(1), message: FEWER_BLOCKS.into() });
     assert!(words(&at(&record, 100)).contains(FEWER_BLOCKS));
     let extent = &mut record.header.plan.extent;

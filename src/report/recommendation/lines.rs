@@ -30,8 +30,12 @@ pub fn sentences(recommendation: &Recommendation, report: &Report, path: Option<
         report.machine.gpus.is_empty().then(|| "not tried: a GPU, because this machine has none.".into()),
     );
     lines.extend(untried_presets(&recommendation.untried_presets));
-    lines.push("not tried: throughput, because it needs batches; hint: `orchestrate -s batch`".into());
     let best = recommendation.models.iter().find_map(|it| it.best.as_ref());
+    let engine = best.map_or("--all", |best| best.engine.split(' ').next().unwrap_or_default());
+    let engine = if engine.starts_with('-') { engine.to_string() } else { format!("-e {engine}") };
+    lines.push(format!(
+        "not tried: throughput, because it needs batches or several users; hint: `orchestrate {engine} -s batch,serve`"
+    ));
     lines.extend(best.map(|best| {
         let path = path.map(|path| path.display().to_string());
         let arguments: Vec<String> = [best.engine.clone()].into_iter().chain(path).collect();
@@ -188,7 +192,7 @@ fn no_engine(recommendation: &Recommendation, model: &ModelRecommendation, repor
         match no_checks {
             NoChecks::ByRequest => "no output was checked; hint: leave out `--verifier none`",
             NoChecks::ByAge => {
-                "the record is older than output checks; hint: measure again with `orchestrate run`"
+                "the record is older than output checks; hint: measure again with `orchestrate recommend`"
             }
         }
     } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {

@@ -61,7 +61,7 @@ fn other_weights_of_the_same_name_are_refused() {
 #[test]
 fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
     let found = after_change(|new| new.samples[4].prompt_hash = "other".into());
-    let expected = "recipe of prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
+    let expected = "text, tokenizer, lengths or seed of prompts of decode (block 1, round 1): base `digest decode 1 1`, new `digest other`";
     assert_eq!(found, [expected]);
     let found = after_change(|new| new.samples[0].iteration.sequences[0].prompt_tokens = 45);
     let expected = "tokens of decode (block 0, round 0): base `32 + 64`, new `45 + 64`";
@@ -93,7 +93,7 @@ fn runs_with_different_nonces_are_comparable_if_the_recipe_of_their_prompts_is_t
     assert_eq!(texts(&first, &second), [""; 0]);
     // Another text, tokenizer or length.
     second.samples.iter_mut().for_each(|it| it.recipe_hash = Some("other".into()));
-    let expected = "recipe of prompts of decode (block 0, round 0): base `decode 0 0`, new `other`";
+    let expected = "text, tokenizer, lengths or seed of prompts of decode (block 0, round 0): base `digest decode 0 0`, new `digest other`";
     assert_eq!(texts(&first, &second), [expected]);
     let found = after_change(|new| {
         with_other_nonce(new, |_| 32);
