@@ -1,7 +1,7 @@
 //! The output of this program: results on stdout, errors on stderr. No other code writes to stdout.
 
 use std::io::{IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -175,6 +175,13 @@ pub fn width() -> Option<usize> {
 /// Whether a person sees the results as they are printed.
 pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
+}
+
+/// Whether stdout and stderr are the same pipe, file or terminal, as with `2>&1`.
+pub fn has_one_stream() -> bool {
+    let identity = |stream: BorrowedFd| rustix::fs::fstat(stream).map(|it| (it.st_dev, it.st_ino)).ok();
+    let stdout = identity(std::io::stdout().as_fd());
+    stdout.is_some() && stdout == identity(std::io::stderr().as_fd())
 }
 
 /// The size of a terminal; `None` for anything else.

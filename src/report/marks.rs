@@ -88,8 +88,8 @@ impl Mark {
                 "ratio of paired rounds; it differs from that of the two shown values".into()
             }
             Self::Inconclusive | Self::NoVerdict => format!(
-                "after a ratio: neither faster, slower nor the same. It is inconclusive, or it has no verdict, which needs \
-                 {MIN_VERDICT_BLOCKS} blocks that measure the engines in turn"
+                "after a ratio: neither faster, slower nor the same: inconclusive, or no verdict, which needs \
+                 {MIN_VERDICT_BLOCKS} blocks"
             ),
             Self::Unreported => "of a setting: the engine does not report it; a value before it was requested".into(),
             Self::Contradicted => {

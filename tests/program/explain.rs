@@ -248,7 +248,7 @@ fn one_block_says_that_a_verdict_needs_five() {
         (scratch.engine("one", ""), ["one", "other"].map(|name| scratch.engine(name, "")));
     let outcome = run(&scratch, Some(&verifier), &engines, &["--reference", "one"]);
     let text = without_line_breaks(&outcome.stdout);
-    assert!(text.contains("? after a ratio: no verdict, which needs 5 blocks"), "{text}");
+    assert!(text.contains("nor the same: inconclusive, or no verdict, which needs 5 blocks"), "{text}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::cli::{Verbosity, verbosity};
-use crate::commands::output::{WIDTH, is_terminal, size_of, with_this_program};
+use crate::commands::output::{WIDTH, has_one_stream, is_terminal, size_of, with_this_program};
 use crate::engines::setup::SetUpEvent;
 use crate::record::RunRecord;
 use crate::run::Event;
@@ -119,8 +119,9 @@ impl<'a> Progress<'a> {
         // A report in a file leaves the lines of a terminal as they are.
         let is_reported = self.is_reported && (self.display != Display::Live || is_terminal());
         lines.iter_mut().for_each(|line| line.text = with_this_program(&line.text));
-        // A log needs each warning once.
-        let is_only_in_report = is_reported && self.display != Display::Live;
+        // A log of stdout and stderr has the report too.
+        let is_one_log = || self.display != Display::Live && has_one_stream();
+        let is_only_in_report = is_reported && is_one_log();
         lines.retain(|line| {
             let is_in_report = matches!(line.shown_in, ShownIn::UntilReport | ShownIn::BlockUntilReport);
             !is_in_report || !is_only_in_report && self.printed.insert(line.text.clone())

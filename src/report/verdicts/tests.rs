@@ -35,7 +35,7 @@ fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     assert!(cells[3].ends_with('?'), "{text}");
     assert!(text.contains("\nsame: the whole interval is within 2 % of 1\n"), "{text}");
     assert!(
-        text.contains("\n? after a ratio: neither faster, slower nor the same. It is inconclusive, or"),
+        text.contains("\n? after a ratio: neither faster, slower nor the same: inconclusive, or no verdict"),
         "{text}"
     );
     let text = rendered(&record, "table", 80);
