@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use model_files::ModelFolder;
 use protocol::{Facts, Failed, FailureKind, HelloFacts, Load, Padding, Sampling, Speculation};
 
+use crate::inbox::Waker;
 use crate::{Phases, Tokens};
 
 /// An engine: its facts, and the loading of a model.
@@ -16,6 +17,11 @@ pub trait Engine {
     /// The facts of the engine, from constants: the call initialises no library and reads no model file. `Err` if the machine
     /// lacks something that the engine needs (kind `unavailable`, with a hint).
     fn hello(&self) -> Result<HelloFacts, Failed>;
+
+    /// Whether `load` converts a model in a format that `hello` does not list. A run converts such a model before the load.
+    fn converts_formats(&self) -> bool {
+        false
+    }
 
     /// Loads a model. `phases` times the phases of the load and reports progress to the orchestrator. The kit drops the
     /// previous model first. The engine refuses options that it does not know; `Options` helps.
@@ -61,6 +67,12 @@ pub trait Slots {
     /// Removes a request that is done, cancelled or failed. The kit calls `leave` once after each successful `admit`, unless a
     /// panic has dropped the model, or the process ends.
     fn leave(&mut self, slot: usize);
+
+    /// For an engine whose `step` waits for other threads, such as those of a server's clients: a function that ends this wait.
+    /// The kit calls it from another thread at each new line and each cancel, so that a request is admitted at once.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
 }
 
 /// One iteration of a request: the engine generates once for every prompt.

@@ -23,7 +23,11 @@ impl Clock {
     }
 
     pub fn ns(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.ns_at(Instant::now())
+    }
+
+    pub fn ns_at(self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.0).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -40,7 +44,12 @@ struct State {
     /// The cancel flags of requests that wait or run.
     cancel_flags: HashMap<Id, Arc<AtomicBool>>,
     closed: bool,
+    /// Ends the wait of a model for its server, see `Slots::waker`.
+    waker: Option<Waker>,
 }
+
+/// A function that other threads call.
+pub type Waker = Box<dyn Fn() + Send>;
 
 /// A line, and the clock that started when the line was read.
 pub(crate) struct QueuedLine {
@@ -105,11 +114,19 @@ impl Inbox {
         }
         let line = state.register(line);
         state.queue.push_back(QueuedLine { clock: Clock(read_at), line });
+        state.wake();
         self.changed.notify_all();
     }
 
+    /// Calls this function after each line from now on.
+    pub(crate) fn set_waker(&self, waker: Option<Waker>) {
+        self.lock().waker = waker;
+    }
+
     pub fn close(&self) {
-        self.lock().closed = true;
+        let mut state = self.lock();
+        state.closed = true;
+        state.wake();
         self.changed.notify_all();
     }
 
@@ -140,8 +157,10 @@ impl Inbox {
 
     /// Sets the cancel flag of a request. A late cancel or an unknown id is ignored: a cancel has no answer, so it cannot fail.
     fn cancel(&self, id: &Id) {
-        if let Some(cancelled) = self.lock().cancel_flags.get(id) {
+        let state = self.lock();
+        if let Some(cancelled) = state.cancel_flags.get(id) {
             cancelled.store(true, Ordering::Relaxed);
+            state.wake();
         }
     }
 
@@ -151,6 +170,12 @@ impl Inbox {
 }
 
 impl State {
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker();
+        }
+    }
+
     /// Makes a request with an id cancellable, and refuses an id in use. That failure has no id, because the answer with
     /// the id belongs to the earlier request.
     fn register(&mut self, line: Line) -> Line {

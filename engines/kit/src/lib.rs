@@ -39,7 +39,8 @@
 //! ```
 //!
 //! An engine in Python is a Python worker and a `main` that calls [`python::host`]. An engine that advances several requests
-//! at once adds [`Slots`]. [`Server`] answers in memory as `serve` does in a process, for tests.
+//! at once adds [`Slots`]. An engine of a server starts it with [`child_server::ChildServer`]. [`Server`] answers in memory as
+//! `serve` does in a process, for tests.
 //!
 //! # Structure
 //!
@@ -52,6 +53,7 @@
 //! The kit does no arithmetic on tensors, except that `sampling` computes with logits. Only `summary`, for
 //! a person at a shell, derives metrics; the orchestrator ignores them.
 
+pub mod child_server;
 pub mod conversion;
 mod engine;
 pub mod facts;
@@ -71,7 +73,7 @@ mod tokens;
 
 pub use engine::{Engine, Job, Model, OrFail, Slots};
 pub use facts::hello;
-pub use inbox::Inbox;
+pub use inbox::{Inbox, Waker};
 pub use load::{Options, Phases};
 pub use model::Environment;
 pub use output::Output;

@@ -77,7 +77,9 @@ impl<M: Model> LoadedModel<M> {
         let clock = Clock::start();
         let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
         let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;
-        check_offered("format", Some(folder.format.as_str()), &capabilities.formats)?;
+        if !engine.converts_formats() {
+            check_offered("format", Some(folder.format.as_str()), &capabilities.formats)?;
+        }
         check_offered("architecture", Some(&folder.config.architecture), &capabilities.architectures)?;
         check_context(&load, &folder)?;
         unload();

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::stdio::dup2_stdout;
 
 use crate::model::Environment;
-use crate::{Engine, Inbox, Output, Server};
+use crate::{Engine, Inbox, Output, Server, child_server};
 
 /// Serves requests from stdin on stdout until `shutdown` or the end of stdin. The complete `main` of an engine.
 pub fn serve<E: Engine>(engine: E) -> ExitCode {
@@ -51,6 +51,7 @@ fn end_if_stdout_closes(stdout: File, work: Work) -> io::Result<()> {
             work.wait_until_begun();
             // `exit_code` prints the error.
             let _ = exit_code(Err(io::ErrorKind::BrokenPipe.into()));
+            child_server::end_all();
             std::process::exit(1);
         }
     };

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use protocol::{
-    Capabilities, Facts, Failed, FailureKind, HelloFacts, Id, Load, Loaded, Message, Request, Score, Scored,
-    version,
+    Capabilities, Facts, Failed, FailureKind, HelloFacts, Id, Load, Loaded, Message, PLANTED_DELAY_OPTION,
+    Request, Score, Scored, version,
 };
 
 use crate::engine::{CallError, catch_panic, unsupported_score};
@@ -160,7 +160,12 @@ impl<E: Engine> Server<E> {
 
     /// Loads a model. `progress` is the output for progress messages: `None` if a request other than `load` causes the load.
     fn load(&mut self, load: &Load, progress: Option<Output>) -> Result<Loaded, CallError> {
-        let capabilities = self.capabilities()?;
+        let HelloFacts { output, capabilities, .. } = self.hello()?;
+        if output == protocol::Output::Text && load.options.contains_key(PLANTED_DELAY_OPTION) {
+            let message =
+                format!("`{PLANTED_DELAY_OPTION}`: an engine that gives text cannot delay its tokens");
+            return Err(Failed::new(FailureKind::Unsupported, message).into());
+        }
         let is_requested = progress.is_some();
         let (loaded_model, no_model_reason) = (&mut self.loaded_model, &mut self.no_model_reason);
         // Stored before the load, in case it fails.
@@ -174,8 +179,10 @@ impl<E: Engine> Server<E> {
                 *no_model_reason = reason();
             }
         };
-        let (loaded_model, loaded) =
+        let (mut loaded_model, loaded) =
             LoadedModel::load(&mut self.engine, load, &capabilities, Phases::new(progress), unload)?;
+        let waker = catch_panic(|| Ok(loaded_model.model.slots().and_then(|slots| slots.waker())))?;
+        self.inbox.set_waker(waker);
         self.loaded_model = Some(loaded_model);
         Ok(loaded)
     }

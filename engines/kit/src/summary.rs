@@ -15,7 +15,7 @@ pub fn summarise(iterations: &[Iteration]) -> Value {
     );
     let decode = sorted(sequences().filter_map(|(_, s)| decode_rate(s)));
     let prompt_tokens: u64 = sequences().map(|(_, s)| u64::from(s.prompt_tokens)).sum();
-    let output_tokens: usize = sequences().map(|(_, s)| s.output_ids.as_ref().map_or(0, Vec::len)).sum();
+    let output_tokens: usize = sequences().map(|(_, s)| output_tokens(s)).sum();
     let (first, p95) = (quantile(&first_ms, 0.5), quantile(&first_ms, 0.95));
     let (prefill, decode) = (quantile(&prefill, 0.5), quantile(&decode, 0.5));
     let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
@@ -40,21 +40,43 @@ pub fn summarise(iterations: &[Iteration]) -> Value {
 
 /// The summary as readable lines, with the first text that the model wrote.
 pub fn lines(summary: &Value, iterations: &[Iteration]) -> String {
-    let text = iterations.first().and_then(|i| i.sequences.first()).and_then(|s| s.text.as_deref());
+    let text = iterations.first().and_then(|i| i.sequences.first()).and_then(text);
     let text_line = text.map(|text| format!("  wrote: {:?}\n", text.chars().take(200).collect::<String>()));
     format!("{}\n{}", summary["text"].as_str().unwrap_or_default(), text_line.unwrap_or_default())
 }
 
-/// The time from the start to the first token.
-fn first_ns(start_ns: u64, sequence: &Sequence) -> Option<u64> {
-    sequence.token_ns.as_ref()?.first()?.checked_sub(start_ns).filter(|&ns| ns > 0)
+/// The text that the engine added to a text, or gave in pieces.
+fn text(sequence: &Sequence) -> Option<String> {
+    let pieces = || Some(sequence.chunks.as_ref()?.iter().map(|chunk| chunk.text.as_str()).collect());
+    sequence.text.clone().or_else(pieces)
 }
 
-/// Tokens per second: the number of tokens after the first, divided by the time from the first to the last token.
-fn decode_rate(sequence: &Sequence) -> Option<f64> {
+fn output_tokens(sequence: &Sequence) -> usize {
+    let ids = sequence.output_ids.as_ref().map(Vec::len);
+    ids.or(sequence.output_tokens.map(|tokens| tokens as usize)).unwrap_or(0)
+}
+
+/// The times of the first and the last output, and the number of tokens after the first one.
+fn output_times(sequence: &Sequence) -> Option<(u64, u64, usize)> {
+    if let Some(chunks) = &sequence.chunks {
+        let (first, last) = (chunks.first()?, chunks.last()?);
+        return Some((first.ns, last.ns, output_tokens(sequence).saturating_sub(first.tokens? as usize)));
+    }
     let ns = sequence.token_ns.as_ref()?;
-    let (first, last) = (ns.first()?, ns.last()?);
-    (last > first).then(|| (ns.len() - 1) as f64 * 1e9 / (last - first) as f64)
+    Some((*ns.first()?, *ns.last()?, ns.len() - 1))
+}
+
+/// The time from the start to the first output.
+fn first_ns(start_ns: u64, sequence: &Sequence) -> Option<u64> {
+    let in_text = || Some(sequence.chunks.as_ref()?.first()?.ns);
+    let first = sequence.token_ns.as_ref().and_then(|ns| ns.first().copied()).or_else(in_text);
+    first?.checked_sub(start_ns).filter(|&ns| ns > 0)
+}
+
+/// Tokens per second: the number of tokens after the first output, divided by the time from the first to the last one.
+fn decode_rate(sequence: &Sequence) -> Option<f64> {
+    let (first, last, tokens) = output_times(sequence)?;
+    (last > first).then(|| tokens as f64 * 1e9 / (last - first) as f64)
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -76,6 +98,8 @@ fn round(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use protocol::Chunk;
+
     use super::*;
 
     fn iteration(start_ns: u64, prompt_tokens: u32, token_ns: &[u64]) -> Iteration {
@@ -97,6 +121,18 @@ mod tests {
         assert_eq!(summary["decode_tokens_per_s"], 375.0);
         let text = "2 iterations, 8 tokens; first token 3.00 ms (p95 3.90 ms); prefill 3750.0 tok/s; decode 375.0 tok/s";
         assert_eq!(summary["text"], text);
+    }
+
+    #[test]
+    fn a_text_has_the_rates_of_its_pieces() {
+        let chunk = |ns, tokens| Chunk { ns, text: " x".into(), tokens: Some(tokens) };
+        let chunks = Some(vec![chunk(3_000_000, 1), chunk(7_000_000, 3), chunk(9_000_000, 2)]);
+        let sequence = Sequence { prompt_tokens: 10, chunks, output_tokens: Some(6), ..Sequence::default() };
+        let iterations = [Iteration { start_ns: 1_000_000, end_ns: u64::MAX, sequences: vec![sequence] }];
+        let summary = summarise(&iterations);
+        assert_eq!((&summary["first_token_ms"], &summary["output_tokens"]), (&json!(2.0), &json!(6)));
+        assert_eq!(summary["decode_tokens_per_s"], 833.3333);
+        assert!(lines(&summary, &iterations).ends_with("  wrote: \" x x x\"\n"));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use protocol::{Failed, FailureKind, Finish, Id, Iteration, Message, Sequence, Token};
+use protocol::{Chunk, Failed, FailureKind, Finish, Id, Iteration, Message, Sequence, Token};
 
 use crate::Output;
 use crate::inbox::Clock;
@@ -50,7 +51,16 @@ struct SequenceState {
     drafts: Option<(u32, u32)>,
     ids: Vec<u32>,
     token_ns: Vec<u64>,
+    /// The output of an engine that gives text, in place of ids.
+    text: Option<TextOutput>,
     finish: Option<Finish>,
+}
+
+#[derive(Default)]
+struct TextOutput {
+    chunks: Vec<Chunk>,
+    tokens: u32,
+    count_source: &'static str,
 }
 
 /// The most tokens of a sequence for which memory is reserved before the first token: a request may ask for billions.
@@ -71,6 +81,7 @@ impl Tokens {
             drafts: None,
             ids: Vec::with_capacity(capacity),
             token_ns: Vec::with_capacity(capacity),
+            text: None,
             finish: None,
         };
         let (delay, sequences) = (PlantedDelay::default(), prompts.iter().map(state).collect());
@@ -92,28 +103,23 @@ impl Tokens {
         if !self.ids(sequence).is_empty() {
             self.delay.wait();
         }
-        let mut ns = self.clock.ns();
-        let Some(state) = self.sequences.get_mut(sequence) else {
-            let count = self.sequences.len();
-            let message = format!("a token for sequence {sequence}, but the number of sequences is {count}");
-            self.fail(internal(message));
-            return Flow::Done;
-        };
-        if state.finish.is_some() {
-            self.fail(internal(format!("a token for sequence {sequence} after it was done")));
-            return Flow::Done;
-        }
-        // With a coarse clock, the first token could have the time of the start: waits for the next tick.
-        while ns <= self.start_ns {
-            ns = self.clock.ns();
-        }
+        self.push_at(sequence, id, Instant::now())
+    }
+
+    /// Takes a new token that another thread has received at this time.
+    pub fn push_at(&mut self, sequence: usize, id: u32, at: Instant) -> Flow {
+        let ns = self.after_start(at);
+        let max_new_tokens = self.stop.max_new_tokens as usize;
+        let is_eos = self.stop.eos_ids.contains(&id);
+        let is_cancelled = self.is_cancelled();
+        let Some(state) = self.running(sequence) else { return Flow::Done };
         state.ids.push(id);
         state.token_ns.push(ns);
-        state.finish = if self.stop.eos_ids.contains(&id) {
+        state.finish = if is_eos {
             Some(Finish::Eos)
-        } else if state.ids.len() >= self.stop.max_new_tokens as usize {
+        } else if state.ids.len() >= max_new_tokens {
             Some(Finish::Length)
-        } else if self.stop.cancelled.load(Ordering::Relaxed) {
+        } else if is_cancelled {
             Some(Finish::Cancelled)
         } else {
             None
@@ -128,6 +134,49 @@ impl Tokens {
             }
         }
         if is_done { Flow::Done } else { Flow::More }
+    }
+
+    /// Takes a piece of the text of a sequence, from an engine without access to its ids, with the time when it was received.
+    /// `tokens` is the number of its tokens, if the engine knows it. The engine ends the sequence by `end_text`.
+    pub fn push_text(&mut self, sequence: usize, text: String, tokens: Option<u32>, at: Instant) -> Flow {
+        let (ns, is_cancelled) = (self.after_start(at), self.is_cancelled());
+        let Some(state) = self.running(sequence) else { return Flow::Done };
+        state.text.get_or_insert_default().chunks.push(Chunk { ns, text, tokens });
+        state.finish = is_cancelled.then_some(Finish::Cancelled);
+        if is_cancelled { Flow::Done } else { Flow::More }
+    }
+
+    /// Ends a sequence of text: with the number of its tokens, and the source of this number.
+    pub fn end_text(&mut self, sequence: usize, tokens: u32, count_source: &'static str, finish: Finish) {
+        if let Some(state) = self.running(sequence) {
+            let text = state.text.get_or_insert_default();
+            (text.tokens, text.count_source) = (tokens, count_source);
+            state.finish = Some(finish);
+        }
+    }
+
+    /// A time on the clock of the request. With a coarse clock, the first token could have the time of the start: waits for the
+    /// next tick.
+    fn after_start(&self, at: Instant) -> u64 {
+        let mut ns = self.clock.ns_at(at);
+        while ns <= self.start_ns {
+            ns = self.clock.ns();
+        }
+        ns
+    }
+
+    /// The state of a sequence that takes more output. Without such a sequence, the request fails.
+    fn running(&mut self, sequence: usize) -> Option<&mut SequenceState> {
+        let count = self.sequences.len();
+        let problem = match self.sequences.get(sequence) {
+            None => format!("a token for sequence {sequence}, but the number of sequences is {count}"),
+            Some(state) if state.finish.is_some() => {
+                format!("a token for sequence {sequence} after it was done")
+            }
+            Some(_) => return self.sequences.get_mut(sequence),
+        };
+        self.fail(internal(problem));
+        None
     }
 
     pub fn is_done(&self, sequence: usize) -> bool {
@@ -155,6 +204,13 @@ impl Tokens {
         }
     }
 
+    /// Sets the number of prompt tokens that a server has counted. Without this call it is the number of the ids of the request.
+    pub fn set_prompt_tokens(&mut self, sequence: usize, tokens: u32) {
+        if let Some(state) = self.sequences.get_mut(sequence) {
+            state.prompt_tokens = tokens;
+        }
+    }
+
     /// Sets how many tokens of a sequence were drafted so far, and how many of these were accepted. An engine calls this for a
     /// request with `speculation`.
     pub fn set_drafts(&mut self, sequence: usize, drafted: u32, accepted: u32) {
@@ -168,7 +224,7 @@ impl Tokens {
         self.failed.get_or_insert(failed);
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
@@ -187,15 +243,22 @@ impl Tokens {
                 let message = format!("{count} of {requested} tokens of sequence {index} and stopped");
                 return Err(internal(message));
             };
-            sequences.push(Sequence {
+            let sequence = Sequence {
                 prompt_tokens: state.prompt_tokens,
-                output_ids: Some(state.ids),
-                token_ns: Some(state.token_ns),
                 finish,
                 cached_prompt_tokens: state.cached_prompt_tokens,
                 drafted_tokens: state.drafts.map(|(drafted, _)| drafted),
                 accepted_tokens: state.drafts.map(|(_, accepted)| accepted),
                 ..Sequence::default()
+            };
+            sequences.push(match state.text {
+                None => Sequence { output_ids: Some(state.ids), token_ns: Some(state.token_ns), ..sequence },
+                Some(text) => Sequence {
+                    chunks: Some(text.chunks),
+                    output_tokens: Some(text.tokens),
+                    count_source: Some(text.count_source.into()),
+                    ..sequence
+                },
             });
         }
         Ok(Iteration { start_ns: self.start_ns, end_ns, sequences })
