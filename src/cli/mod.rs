@@ -8,6 +8,6 @@ pub mod run_file;
 mod verbosity;
 mod view;
 
-pub use run::{BaselineArgs, JudgeArgs, OtherRuns, PassEnvArgs, RunArgs};
+pub use run::{BaselineArgs, JudgeArgs, OtherRuns, PassEnvArgs, RunArgs, parse_key_value};
 pub use verbosity::{Verbosity, VerbosityArgs, verbosity};
 pub use view::{ViewArgs, formats, formats_where};

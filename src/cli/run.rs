@@ -367,7 +367,7 @@ fn engine_names(value: &str) -> Vec<String> {
         .unwrap_or(vec![value.into()])
 }
 
-fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
+pub fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
     let (key, value) =
         text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));

@@ -19,6 +19,8 @@ pub struct LoadValues {
     pub dtypes: Vec<String>,
     /// The options by their names. `None`: unknown.
     pub options: Option<BTreeMap<String, OptionValues>>,
+    /// One of these options must be given. Empty: none has to be.
+    pub needs_one_of: Vec<String>,
 }
 
 /// The values of a load option. A bool or a number may also be given as a text.
@@ -125,7 +127,7 @@ impl From<&Capabilities> for LoadValues {
         let Capabilities { devices, dtypes, options, .. } = capabilities.clone();
         // The protocol has only the names of the options, so any value counts as accepted.
         let options = options.map(|names| names.into_iter().map(|name| (name, OptionValues::Any)).collect());
-        Self { devices, dtypes, options }
+        Self { devices, dtypes, options, needs_one_of: Vec::new() }
     }
 }
 
@@ -154,6 +156,7 @@ mod tests {
             devices: list(&["cpu"]),
             dtypes: list(&["f32"]),
             options: Some([("pin".into(), OptionValues::Bool)].into()),
+            ..LoadValues::default()
         };
         let gpus = LoadValues { devices: list(&["cuda:0", "cpu"]), ..LoadValues::default() };
         let accepts_device =

@@ -20,7 +20,7 @@ use crate::shell::{
     Unavailable, Usage, access_hint, corrected_command, did_you_mean_file, listed, megabytes, unknown_name,
     unknown_name_or,
 };
-use crate::text::quoted;
+use crate::text::{either, quoted};
 
 /// A requested engine, as the registry found it.
 #[derive(Debug, Clone, Default)]
@@ -68,11 +68,22 @@ impl Candidate {
 
     /// The reason why the engine does not support the command line, or else the first of these values that it refuses.
     pub fn unsupported<'a>(&self, values: impl IntoIterator<Item = LoadValue<'a>>) -> Option<Unavailable> {
+        let values: Vec<LoadValue> = values.into_iter().collect();
         let refused = || {
-            let reason = values.into_iter().find_map(|value| self.refusal(value))?;
+            let reason = values.iter().find_map(|value| self.refusal(*value))?;
             Some(Unavailable { reason, hint: None })
         };
-        self.unsupported.clone().or_else(refused)
+        let is_given = |name: &String| {
+            let names = |value: &LoadValue| matches!(value, LoadValue::Option(given) | LoadValue::OptionValue(given, _) if given == name);
+            self.options.contains_key(name) || values.iter().any(names)
+        };
+        let needed = &self.load.needs_one_of;
+        let lacks_option = || {
+            let options: Vec<String> = needed.iter().map(|name| format!("--set {name}=...")).collect();
+            (!needed.is_empty() && !needed.iter().any(is_given))
+                .then(|| Unavailable { reason: format!("it needs {}", either(&options)), hint: None })
+        };
+        self.unsupported.clone().or_else(refused).or_else(lacks_option)
     }
 
     fn refusal(&self, value: LoadValue) -> Option<String> {

@@ -366,7 +366,8 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngi
     let mut names = selected.engines.clone();
     for engine in &registry.engines {
         let name = &engine.manifest.name;
-        if selected.all {
+        // An engine that needs an option is measured only if it is named.
+        if selected.all && engine.manifest.load.needs_one_of.is_empty() {
             add_missing(&mut names, [name.clone()]);
         }
         if selected.presets && names.contains(name) {

@@ -145,6 +145,30 @@ fn a_preset_and_an_option_that_contradict_each_other_are_refused() {
 }
 
 #[test]
+fn an_engine_that_needs_an_option_is_measured_and_checked_only_with_it() {
+    let scratch = tree();
+    let build = build_command("client-engine");
+    let client = format!(
+        "about = \"an engine\"\nbinary = \"client-engine\"\n[build]\n{build}\
+         [load]\ndevices = [\"cpu\"]\nneeds_one_of = [\"url\", \"command\"]\n\
+         options = {{ url = \"any\", command = \"any\" }}\n"
+    );
+    scratch.write_tree(&[("client", &client)]);
+    let reason = "it needs `--set url=...` or `--set command=...`";
+    let planned = |more: &[&str]| {
+        let outcome = run(&scratch, &[&["-e", "client", "--dry-run"], more].concat());
+        without_line_breaks(&outcome.stdout).contains(reason)
+    };
+    assert!(planned(&[]));
+    assert!(!planned(&["--set", "url=http://127.0.0.1:1"]) && !planned(&["--set", "command=serve"]));
+    let checked = finish(scratch.orchestrate_without_checkout().args(["check", "client"])).exits_with(4);
+    checked.assert_stderr(&["engine `client` cannot run here: ", reason]);
+    // `--all` leaves it out.
+    let all = run(&scratch, &["--all", "--dry-run"]).exits_with(0);
+    assert!(all.stdout.contains("narrow") && !all.stdout.contains("client"), "{all:?}");
+}
+
+#[test]
 fn one_shot_mode_with_a_temperature_is_refused_before_a_build() {
     let expected = "--mode one-shot sends no `hello`, so no engine can say that it supports `sampling`\n\
                     hint: [RUN] -e narrow --temperature 0.7 [REST]";

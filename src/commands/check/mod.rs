@@ -23,9 +23,10 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::analysis::agreement::{FEATURES, implement};
-use crate::cli::PassEnvArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
+use crate::cli::{PassEnvArgs, parse_key_value};
 use crate::commands::output;
+use crate::engines::load_values::LoadValue;
 use crate::engines::registry::Registry;
 use crate::machine::{Device, cpu};
 use crate::plan::{Configuration, models};
@@ -47,6 +48,9 @@ pub struct CheckArgs {
     /// Device; default: the CPU, or the engine's first device if it has no CPU
     #[arg(long, value_parser = Device::from_str)]
     pub device: Option<Device>,
+    /// Load option of the engine; the value is JSON or text; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
+    pub options: Vec<(String, serde_json::Value)>,
     /// Time limit of an answer or a load, in seconds; default: 120 for an answer, 600 for a load
     #[arg(long, value_name = "SECONDS", value_parser = whole_number(1, u64::MAX))]
     pub timeout: Option<u64>,
@@ -180,6 +184,9 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let candidate = registry.candidate(&engine);
     let device = arguments.device.clone().unwrap_or_else(Device::cpu);
     let start = candidate.start_for(&device).clone();
+    let options = arguments.options.iter();
+    let unsupported =
+        candidate.unsupported(options.clone().map(|(name, value)| LoadValue::OptionValue(name, value)));
     let preset = candidate.preset.as_ref().map_or(String::new(), |preset| format!(":{preset}"));
     Ok(Configuration {
         alone: true,
@@ -191,8 +198,8 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         device,
         dtype: candidate.dtype,
         threads: cpu::all_threads(),
-        options: candidate.options,
-        unavailable: start.unavailable,
+        options: candidate.options.into_iter().chain(options.cloned()).collect(),
+        unavailable: unsupported.or(start.unavailable),
         ..Configuration::default()
     })
 }
