@@ -84,11 +84,11 @@ pub struct Build {
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     pub python: String,
-    /// `requirements.txt` beside the manifest, or `../environments/NAME/requirements.txt` for an environment that several engines
-    /// share.
+    /// `requirements.txt` beside the manifest or of another engine (`../ENGINE/requirements.txt`), or
+    /// `../environments/NAME/requirements.txt` for an environment that several engines share.
     pub requirements: String,
-    /// Files beside the manifest for packages that are built from source. `build-requirements.txt` pins the build tools, and
-    /// `build-settings.txt` has the build settings. Settings refer to further files as `{build}/FILE`.
+    /// Files for packages that are built from source, beside the manifest or as `../ENGINE/FILE`. `build-requirements.txt` pins the
+    /// build tools, and `build-settings.txt` has the build settings. Settings refer to further files as `{build}/FILE`.
     #[serde(default)]
     pub build: Vec<String>,
     /// A note for the user before set-up, for example how long it takes.
@@ -370,8 +370,9 @@ pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<E
         Some(environment) => {
             let path = &environment.requirements;
             ensure!(
-                path == OWN_REQUIREMENTS || environment.shared().is_some(),
-                "`environment.requirements`: expected `{OWN_REQUIREMENTS}` or `../environments/NAME/{OWN_REQUIREMENTS}`, found `{path}`"
+                file_of_engine(path) == Some(OWN_REQUIREMENTS) || environment.shared().is_some(),
+                "`environment.requirements`: expected `{OWN_REQUIREMENTS}`, `../ENGINE/{OWN_REQUIREMENTS}` or \
+                 `../environments/NAME/{OWN_REQUIREMENTS}`, found `{path}`"
             );
             Some(read(path).with_context(|| format!("`environment.requirements`: no file `{path}`"))?)
         }
@@ -387,13 +388,29 @@ fn build_files(manifest: &Manifest, read: impl Fn(&str) -> Option<String>) -> Re
     if environment.shared().is_some() && !environment.build.is_empty() {
         bail!("`environment.build`: `{}` is shared, so it takes no build files", environment.requirements);
     }
-    let file = |name: &String| {
-        let is_beside = !name.contains('/') && !name.starts_with('.');
-        ensure!(is_beside, "`environment.build`: expected a file beside the manifest, found `{name}`");
-        let text = read(name).with_context(|| format!("`environment.build`: no file `{name}`"))?;
-        Ok((name.clone(), text))
+    let file = |path: &String| {
+        let name = file_of_engine(path).with_context(|| {
+            format!(
+                "`environment.build`: expected a file beside the manifest or `../ENGINE/FILE`, found `{path}`"
+            )
+        })?;
+        let text = read(path).with_context(|| format!("`environment.build`: no file `{path}`"))?;
+        Ok((name.to_string(), text))
     };
     environment.build.iter().map(file).collect()
+}
+
+/// The name of a file beside the manifest, or in the folder of another engine.
+fn file_of_engine(path: &str) -> Option<&str> {
+    let is_name = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+    let of_another = path.strip_prefix("../").and_then(|path| path.split_once('/'));
+    let name = match of_another {
+        // `environments` is no engine.
+        Some((engine, name)) if is_name(engine) && engine != "environments" => name,
+        Some(_) => return None,
+        None => path,
+    };
+    is_name(name).then_some(name)
 }
 
 /// The requirements file of an environment that belongs to one engine.

@@ -64,12 +64,14 @@ fn an_environment_belongs_to_one_engine_or_is_shared_by_name() {
         (unshared.environment_name(), unshared.requirements.as_deref()),
         ("toy", Some("requirements.txt"))
     );
+    let with_packages_of_another = environment("../snake/requirements.txt").unwrap();
+    assert_eq!(with_packages_of_another.environment_name(), "toy");
     let shared = environment("../environments/snake/requirements.txt").unwrap();
     assert_eq!(shared.environment_name(), "snake");
     for path in ["pins.txt", "../environments/requirements.txt", "../environments/a/b/requirements.txt", "/x"]
     {
         let error = environment(path).unwrap_err().to_string();
-        assert!(error.contains("expected `requirements.txt` or"), "{error}");
+        assert!(error.contains("expected `requirements.txt`, `../ENGINE/requirements.txt` or"), "{error}");
     }
 }
 
@@ -94,8 +96,14 @@ fn build_files_are_part_of_an_environment_and_of_its_digest() {
         refused(&format!("{requirements}build = [\"missing.txt\"]\n")),
         "`environment.build`: no file `missing.txt`"
     );
-    let refusal = refused(&format!("{requirements}build = [\"../x\"]\n"));
-    assert_eq!(refusal, "`environment.build`: expected a file beside the manifest, found `../x`");
+    let of_another_engine =
+        environment(&format!("{requirements}build = [\"../snake/x.cmake\"]\n"), "").unwrap();
+    assert_eq!(of_another_engine.build_files, [("x.cmake".to_string(), "../snake/x.cmake ".to_string())]);
+    for path in ["../x", "../../x", "/x", "a/x", "../../a/x", ".."] {
+        let refusal = refused(&format!("{requirements}build = [\"{path}\"]\n"));
+        let expected = format!("expected a file beside the manifest or `../ENGINE/FILE`, found `{path}`");
+        assert_eq!(refusal, format!("`environment.build`: {expected}"));
+    }
     let shared = "requirements = \"../environments/snake/requirements.txt\"\nbuild = [\"x\"]\n";
     assert!(refused(shared).contains("is shared"));
 }
