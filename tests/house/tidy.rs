@@ -55,7 +55,9 @@ fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
 #[test]
 fn shared_engine_crates_use_no_tensor_framework_and_no_tokio() {
     let workspace = Workspace::read();
-    for shared in ["engine-kit", "machine-limits", "model-files", "paths", "protocol", "system"] {
+    for shared in
+        ["engine-kit", "machine-limits", "model-files", "paths", "protocol", "server-client", "system"]
+    {
         let reached = workspace.all_dependencies(shared);
         assert_no_tensors(shared, &reached);
         assert!(

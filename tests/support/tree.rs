@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Scratch, finish, root};
 
 /// Folders of `engines/` that are not engines.
-pub const SHARED_BY_ENGINES: &[&str] = &["environments", "kit", "limits", "paths", "system"];
+pub const SHARED_BY_ENGINES: &[&str] = &["environments", "kit", "limits", "paths", "server-client", "system"];
 
 /// Whether the line has a path that begins with `folder`. A path with a folder of that name in its middle does not count.
 pub fn contains_path(line: &str, folder: &str) -> bool {
