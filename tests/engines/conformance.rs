@@ -30,9 +30,10 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
     let prompts = [heldout_ids(0, 5), heldout_ids(3000, 100), heldout_ids(9000, 400)];
     let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
     let passage = heldout_ids(20_000, 300);
-    let mut engines = cpu_engines().into_iter().map(|name| {
-        // Engines run one at a time, so that each engine has the whole memory.
-        let mut engine = Engine::start(&name);
+    // An engine that gives text has a test of its own. Engines run one at a time, so that each engine has the whole memory.
+    let give_ids = cpu_engines().into_iter().map(|name| Engine::start(&name)).filter(Engine::gives_ids);
+    let mut engines = give_ids.map(|mut engine| {
+        let name = engine.name.clone();
         let loaded = engine.load(&embedded::folder().unwrap(), Some("f32"));
         let facts = loaded.unwrap_or_else(|failed| panic!("{name}: {failed:?}")).facts;
         assert_eq!(facts.compute_dtype.as_deref(), Some("f32"), "{name}");

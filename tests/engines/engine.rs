@@ -147,7 +147,12 @@ impl Engine {
     /// Whether the engine takes ids as a prompt, generates an exact number of tokens, and returns their ids.
     pub fn uses_ids(&self) -> bool {
         let can = &self.hello.capabilities;
-        can.prompt_ids && can.ignore_eos == IgnoreEos::Exact && self.hello.output == Output::Ids
+        can.prompt_ids && can.ignore_eos == IgnoreEos::Exact && self.gives_ids()
+    }
+
+    /// Whether the engine returns ids, and not only text.
+    pub fn gives_ids(&self) -> bool {
+        self.hello.output == Output::Ids
     }
 
     pub fn claims(&self, architecture: &str) -> bool {
