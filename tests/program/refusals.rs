@@ -3,7 +3,9 @@
 //! engines accept a value, the others are rows with the reason.
 
 use crate::support::record::{Record, files};
-use crate::support::{Outcome, Scratch, build_command, driver, finish, root, without_line_breaks};
+use crate::support::{
+    Outcome, Scratch, build_command, driver, fake_engine, finish, root, without_line_breaks,
+};
 
 /// A tree of two engines, `narrow` and `wide`, whose `load` accepts different values. Both have a program that can be built.
 fn tree() -> Scratch {
@@ -166,6 +168,25 @@ fn an_engine_that_needs_an_option_is_measured_and_checked_only_with_it() {
     // `--all` leaves it out.
     let all = run(&scratch, &["--all", "--dry-run"]).exits_with(0);
     assert!(all.stdout.contains("narrow") && !all.stdout.contains("client"), "{all:?}");
+}
+
+#[test]
+fn an_engine_that_needs_an_option_is_not_checked_without_a_load() {
+    let scratch = tree();
+    let build = build_command("late-engine");
+    let late = format!(
+        "about = \"an engine\"\nbinary = \"late-engine\"\n[build]\n{build}\
+         [load]\nneeds_one_of = [\"first_token_ns\"]\noptions = {{ first_token_ns = \"any\" }}\n"
+    );
+    scratch.write_tree(&[("late", &late)]);
+    std::fs::create_dir_all(scratch.join("target/release")).unwrap();
+    std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/late-engine")).unwrap();
+    let mut check = scratch.orchestrate_without_checkout();
+    let outcome = finish(check.args(["check", "late", "--set", "first_token_ns=1000"]));
+    let text = without_line_breaks(&outcome.stdout);
+    for name in ["load-by-generate", "one-shot"] {
+        assert!(text.contains(&format!("absent {name} a load needs one of the engine's options")), "{text}");
+    }
 }
 
 #[test]

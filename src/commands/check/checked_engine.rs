@@ -49,6 +49,8 @@ pub struct CheckedEngine {
     pub configuration: Configuration,
     /// Whether the user named the device. If so, the engine's own devices do not replace it.
     pub device_is_named: bool,
+    /// Whether a load needs one of the engine's options. Then a request without a `load` cannot load the model.
+    pub needs_option: bool,
     pub deadlines: Deadlines,
     pub tokenizer: Option<Tokenizer>,
     run_id: String,
@@ -85,6 +87,7 @@ impl CheckedEngine {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             configuration,
             device_is_named: false,
+            needs_option: false,
             deadlines: settings.deadlines,
             tokenizer: tokenizer.ok(),
             run_id,
@@ -250,6 +253,11 @@ impl CheckedEngine {
             Err(Finding::Wrong(fault)) if self.is_minimal() => absent(fault),
             result => result,
         }
+    }
+
+    /// A check of a request without a `load` is absent if a load needs an option.
+    pub fn loads_without_option(&self) -> Outcome {
+        if self.needs_option { absent("a load needs one of the engine's options") } else { Ok(()) }
     }
 
     /// Starts the engine and loads the model, unless this is already done.

@@ -69,6 +69,7 @@ fn ends_with_stdin(subject: &mut CheckedEngine) -> Outcome {
 }
 
 fn answers_one_shot(subject: &mut CheckedEngine) -> Outcome {
+    subject.loads_without_option()?;
     subject.restart()?;
     let line = subject.line_of_text("Hello", json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;

@@ -118,6 +118,7 @@ fn loads_again(subject: &mut CheckedEngine) -> Outcome {
 }
 
 fn loads_by_generate(subject: &mut CheckedEngine) -> Outcome {
+    subject.loads_without_option()?;
     subject.restart()?;
     let line = subject.line(json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;

@@ -75,7 +75,7 @@ const GROUPS: &[(&str, &[Check])] = &[
 ];
 
 pub fn check(arguments: &CheckArgs) -> Result<u8> {
-    let configuration = configuration(arguments)?;
+    let (configuration, needs_option) = configuration(arguments)?;
     if let Some(missing) = &configuration.unavailable {
         let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.message());
         output::print_error(&why);
@@ -95,6 +95,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     output::print_text(&page::head(&label, &configuration.command, &model))?;
     let mut subject = CheckedEngine::new(configuration, run_id, settings)?;
     subject.device_is_named = arguments.device.is_some();
+    subject.needs_option = needs_option;
     let mut printed = Printed::default();
     for (group, checks) in GROUPS {
         if subject.blocked().is_none() {
@@ -177,8 +178,9 @@ impl Printed {
     }
 }
 
-/// The configuration that a run would start: on the CPU, unless the user or the engine names another device.
-fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
+/// The configuration that a run would start: on the CPU, unless the user or the engine names another device. Also returns whether
+/// a load needs one of the engine's options.
+fn configuration(arguments: &CheckArgs) -> Result<(Configuration, bool)> {
     let registry = Registry::open()?;
     let engine = registry.find(&arguments.engine).map_err(usage)?;
     let candidate = registry.candidate(&engine);
@@ -188,7 +190,8 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let unsupported =
         candidate.unsupported(options.clone().map(|(name, value)| LoadValue::OptionValue(name, value)));
     let preset = candidate.preset.as_ref().map_or(String::new(), |preset| format!(":{preset}"));
-    Ok(Configuration {
+    let needs_option = !candidate.load.needs_one_of.is_empty();
+    let configuration = Configuration {
         alone: true,
         label: format!("{}{preset}", candidate.engine),
         engine: candidate.engine,
@@ -201,7 +204,8 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
         options: candidate.options.into_iter().chain(options.cloned()).collect(),
         unavailable: unsupported.or(start.unavailable),
         ..Configuration::default()
-    })
+    };
+    Ok((configuration, needs_option))
 }
 
 #[cfg(test)]
