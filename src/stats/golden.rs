@@ -16,6 +16,7 @@ pub struct Golden {
     pub summaries: Vec<SummaryCase>,
     pub outliers: Vec<OutlierCase>,
     pub paired_ratios: Vec<PairedCase>,
+    pub slopes: Vec<SlopeCase>,
 }
 
 /// Each row has the arguments of a function, then its value.
@@ -102,6 +103,15 @@ pub struct PairedCase {
     /// One log ratio for each block.
     pub blocks: Vec<f64>,
     /// The bounds of the interval of the mean of `blocks`.
+    pub low: f64,
+    pub high: f64,
+}
+
+#[derive(Deserialize)]
+pub struct SlopeCase {
+    pub times: Vec<f64>,
+    pub values: Vec<f64>,
+    pub slope: f64,
     pub low: f64,
     pub high: f64,
 }

@@ -11,7 +11,8 @@
 //!     --phrase--> words for a report
 //! ```
 //!
-//! `experiment` takes the steps up to the verdict for many configurations and metrics.
+//! `experiment` takes the steps up to the verdict for many configurations and metrics. `trend` is about one configuration alone: whether
+//! a value grows while it is used.
 
 mod decision;
 mod distribution;
@@ -25,6 +26,7 @@ mod ratio;
 mod significance;
 mod stopping;
 mod summary;
+mod trend;
 mod verdict;
 
 #[cfg(test)]
@@ -50,4 +52,5 @@ pub use ratio::{Blocks, NoRatio, Ratios, Rounds};
 pub use significance::{binomial_tail, mann_whitney};
 pub use stopping::{Analysis, INTERIM_ANALYSES, Rule, StoppedBy};
 pub use summary::{Summary, geometric_mean, median, outliers, quantile};
+pub use trend::{Growth, Level, Trend};
 pub use verdict::{MetricKind, Severity, SeverityThresholds, Verdict};

@@ -153,9 +153,20 @@ def paired_ratios():
     return cases
 
 
+def slopes():
+    """Theil's slope with Sen's interval, also of equal values."""
+    samples = [random.normal(0, 1, 6), 0.3 * np.arange(12) + random.normal(0, 1, 12), random.integers(0, 3, 12), [2.0] * 8]
+    cases = []
+    for values in samples:
+        times = np.cumsum(random.uniform(0.5, 1.5, len(values)))
+        slope, _, low, high = stats.theilslopes(values, times, 0.95)
+        cases.append({"times": listed(times), "values": listed(values), "slope": float(slope), "low": float(low), "high": float(high)})
+    return cases
+
+
 # Add new functions at the end: most draw from the same generator, so their order decides the values.
 CASES = [special_functions, student, intervals, bootstraps, floors, welch, mann_whitney, holm, geometric_means]
-CASES += [summaries, outliers, paired_ratios]
+CASES += [summaries, outliers, paired_ratios, slopes]
 golden = {function.__name__: function() for function in CASES}
 # One case on each line keeps the file readable and its changes small.
 parts = []
