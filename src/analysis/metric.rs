@@ -5,6 +5,7 @@
 //! in a table): never zero, never infinite.
 
 mod gpus;
+pub mod growth;
 pub mod limits;
 mod observation;
 mod prediction;
@@ -91,6 +92,30 @@ pub const METRICS: &[Metric] = &[
             kind if kind.generates() => total_of(observed.sample, observed.mode),
             _ => Vec::new(),
         },
+    },
+    Metric {
+        id: MetricId::LATENCY_GROWTH,
+        title: "latency growth",
+        unit: Unit::SharePerMinute,
+        better: Better::Lower,
+        wording: Wording::Amount("growth of the latency"),
+        per: Per::Launch,
+        shown: Shown::Beside(MetricId::TOTAL),
+        about: "change of `total` in each minute of requests, in the second half of the time in use: the median of the slopes between \
+                the medians of twelve parts of this time. Only in the scenario `stress`.",
+        of: |observed| observed.growth.and_then(|it| Some(it.latency?.estimate)).into_iter().collect(),
+    },
+    Metric {
+        id: MetricId::MEMORY_GROWTH,
+        title: "memory growth",
+        unit: Unit::BytesPerMinute,
+        better: Better::Lower,
+        wording: Wording::Amount("growth of the memory"),
+        per: Per::Launch,
+        shown: Shown::Beside(MetricId::TOTAL),
+        about: "change of the anonymous memory after an answer in each minute of requests, in the second half of the time in use: the \
+                median of the slopes between the least values of twelve parts of this time. Only in the scenario `stress`.",
+        of: |observed| observed.growth.and_then(|it| Some(it.memory?.estimate)).into_iter().collect(),
     },
     Metric {
         id: MetricId::FIRST_RUN,

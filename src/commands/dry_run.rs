@@ -163,12 +163,16 @@ fn describe_requests(plan: &Plan, workload: &Workload) -> String {
             plural(tokens, "token")
         );
     }
+    let requests = match workload.time_in_use() {
+        Some(time) => format!("requests for {} to each configuration", text::time(time)),
+        None => format!("{} in each block", plural(rounds, "request")),
+    };
     let warm_up = match workload.warmup {
         Some(0) => String::new(),
         Some(requests) => format!(" after {}", plural(requests, "warm-up request")),
         None => " after warm-up".into(),
     };
-    format!("{}: {} in each block{warm_up}", workload.label, plural(rounds, "request"))
+    format!("{}: {requests}{warm_up}", workload.label)
 }
 
 fn describe_time(plan: &Plan, expected: &Expected) -> Vec<String> {

@@ -103,8 +103,10 @@ impl EarlierTimes {
         let index = index_of(plan, configuration)?;
         let is_of_blocks = |case: &usize| plan.cases[*case].workload.kind != Kind::Score;
         for case in plan.cases_of(index).into_iter().filter(is_of_blocks) {
-            let request_ns = *self.requests.get(&(key.clone(), workload_key(&plan.cases[case].workload)))?;
+            let workload = &plan.cases[case].workload;
+            let request_ns = *self.requests.get(&(key.clone(), workload_key(workload)))?;
             ns += request_ns * f64::from(requests_of(plan, case, duration(request_ns), extent));
+            ns += workload.time_in_use().map_or(0.0, |time| time.as_nanos() as f64);
         }
         Some(ns)
     }
@@ -126,6 +128,8 @@ fn requests_of(plan: &Plan, case: usize, request_time: Duration, extent: BlockEx
         Kind::Score => return 0,
         Kind::Launch => return rounds,
         kind if Kind::IN_ROUNDS.contains(&kind) && plan.mode == Mode::OneShot => return rounds,
+        // The time of the measured requests is that of the workload.
+        Kind::Stress => return warm_up,
         Kind::Warm | Kind::Speculative | Kind::Serve | Kind::Query => {}
     }
     let discards = run::is_paused_between_requests(plan, case) && run::is_slowed_by_pause(request_time);
@@ -153,6 +157,7 @@ pub fn duration(ns: f64) -> Duration {
 mod tests {
     use super::*;
     use crate::plan::Order;
+    use crate::plan::arrivals::RoundLength;
     use crate::record::specimen::{BEACON, ORIGINAL, measured, selection};
 
     #[test]
@@ -176,20 +181,33 @@ mod tests {
         assert_eq!(counted(&plan, fast), [4, 1]);
     }
 
+    fn usual_requests(plan: &Plan, request_ns: f64) -> u32 {
+        requests_of(plan, 0, duration(request_ns), BlockExtent::Usual)
+    }
+
     #[test]
     fn the_estimate_of_a_block_has_its_launch_and_its_requests() {
         let engines = selection(&["patient-original", "beacon"]);
         let record = measured(&engines, &[ORIGINAL, BEACON]);
-        let times = EarlierTimes::of(std::slice::from_ref(&record));
+        let mut times = EarlierTimes::of(std::slice::from_ref(&record));
         let plan = &record.header.plan;
         let configuration = &plan.configurations[0];
         let decode = plan.cases.iter().find(|case| case.workload.label == "decode").unwrap();
         let request_ns = times.requests[&(configuration_key(configuration), workload_key(&decode.workload))];
         let one_case = Plan { cases: vec![decode.clone()], ..plan.clone() };
-        let requests = requests_of(&one_case, 0, duration(request_ns), BlockExtent::Usual);
+        let requests = usual_requests(&one_case, request_ns);
         let expected_ns =
             times.launches[&configuration_key(configuration)] + request_ns * f64::from(requests);
         let block_ns = times.block_ns(&one_case, configuration, BlockExtent::Usual).unwrap();
         assert!((block_ns - expected_ns).abs() < 1.0, "{block_ns}");
+        // A set time replaces the requests after the warm-up.
+        let mut stress = one_case.clone();
+        let workload = &mut stress.cases[0].workload;
+        (workload.kind, workload.shape.duration) = (Kind::Stress, Some(RoundLength::minutes(10)));
+        workload.rounds = 1;
+        times.requests.insert((configuration_key(configuration), workload_key(workload)), request_ns);
+        let rounds_ns = request_ns * f64::from(requests - usual_requests(&stress, request_ns));
+        let of_stress_ns = times.block_ns(&stress, configuration, BlockExtent::Usual).unwrap();
+        assert!((of_stress_ns - (block_ns - rounds_ns + 6e11)).abs() < 1.0, "{of_stress_ns}");
     }
 }

@@ -78,7 +78,7 @@ pub fn scenarios() -> Result<u8> {
         let axes = Some(scenario.axes.describe()).filter(|axes| !axes.is_empty());
         let requests = match scenario.kind {
             Kind::Score => format!("at most {} windows, scored once", scenario.rounds),
-            Kind::Launch | Kind::Warm | Kind::Speculative | Kind::Serve | Kind::Query => {
+            Kind::Launch | Kind::Warm | Kind::Speculative | Kind::Stress | Kind::Serve | Kind::Query => {
                 format!("rounds a block: {}", scenario.rounds)
             }
         };

@@ -10,8 +10,8 @@ use crate::machine::observed::HeldMemory;
 pub use super::processes::tree;
 pub use system::memory::available_bytes;
 
-/// An optional reading is made only if the time since the last reading is at least this many times the duration of that reading.
-/// A reading takes tens of milliseconds for gigabytes.
+/// A reading is usually made only if the time since the last one is at least this many times the duration of that reading. A reading takes
+/// tens of milliseconds for gigabytes.
 const MIN_PAUSE_FACTOR: u32 = 100;
 
 /// The sum of these processes' largest resident sizes (VmHWM), as far as they can still be read. `None` if none can. Shared pages
@@ -31,7 +31,7 @@ pub fn current_memory(pids: &[u32]) -> Option<HeldMemory> {
     sum_of_tree(&processes.collect::<Vec<_>>())
 }
 
-/// Memory readings of a process tree. Their cost limits how often they are made, unless a reading is needed.
+/// Memory readings of a process tree. Their cost limits how often they are made, unless the last one is too old.
 #[derive(Debug, Default)]
 pub struct MemoryReadings {
     /// The end and the duration of the last reading.
@@ -39,11 +39,14 @@ pub struct MemoryReadings {
 }
 
 impl MemoryReadings {
-    /// `None` if the reading is not needed and comes too soon after the last one, or if no process can be read.
-    pub fn read(&mut self, pids: &[u32], needed: bool) -> Option<HeldMemory> {
+    /// `None` if the reading comes too soon after the last one, which is younger than `max_age`, or if no process can be read.
+    pub fn read(&mut self, pids: &[u32], max_age: Duration) -> Option<HeldMemory> {
         let started = Instant::now();
-        let is_too_soon = |(ended, cost)| started.saturating_duration_since(ended) < cost * MIN_PAUSE_FACTOR;
-        if !needed && self.last.is_some_and(is_too_soon) {
+        let is_too_soon = |(ended, cost): (Instant, Duration)| {
+            let age = started.saturating_duration_since(ended);
+            age < max_age && age < cost * MIN_PAUSE_FACTOR
+        };
+        if self.last.is_some_and(is_too_soon) {
             return None;
         }
         let memory = current_memory(pids);
@@ -163,7 +166,7 @@ mod tests {
         let memory = current_memory(&own_pids).unwrap();
         assert!(memory.anonymous_bytes >= 60 << 20, "{memory:?}");
         assert!(memory.resident_bytes >= memory.anonymous_bytes && touched.len() == 64 << 20);
-        let (mut readings, needed, optional) = (MemoryReadings::default(), true, false);
+        let (mut readings, needed, optional) = (MemoryReadings::default(), Duration::ZERO, Duration::MAX);
         assert!(readings.read(&own_pids, optional).is_some());
         readings.last = Some((Instant::now(), Duration::from_secs(60)));
         assert_eq!(readings.read(&own_pids, optional), None);

@@ -85,19 +85,27 @@ impl From<Rate> for StoredRate {
     }
 }
 
-/// The length of a window, in milliseconds.
+/// The length of a round, in milliseconds: of arrivals at a rate, or of an engine's use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct WindowLength(u32);
+pub struct RoundLength(u32);
 
-impl WindowLength {
+impl RoundLength {
+    pub const fn minutes(minutes: u32) -> Self {
+        Self(minutes * 60_000)
+    }
+
+    pub fn duration(self) -> Duration {
+        Duration::from_millis(u64::from(self.0))
+    }
+
     /// The requests that arrive in it.
     fn requests(self, per_second: f64) -> u32 {
         ((f64::from(self.0) / 1000.0 * per_second).round() as u32).clamp(1, MAX_REQUESTS)
     }
 }
 
-impl FromStr for WindowLength {
+impl FromStr for RoundLength {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -109,7 +117,7 @@ impl FromStr for WindowLength {
     }
 }
 
-impl TryFrom<String> for WindowLength {
+impl TryFrom<String> for RoundLength {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -117,14 +125,14 @@ impl TryFrom<String> for WindowLength {
     }
 }
 
-impl From<WindowLength> for String {
-    fn from(length: WindowLength) -> String {
-        duration_as_given(Duration::from_millis(u64::from(length.0)))
+impl From<RoundLength> for String {
+    fn from(length: RoundLength) -> String {
+        duration_as_given(length.duration())
     }
 }
 
 /// The number of requests in a window with arrivals at this rate.
-pub fn requests(rate: Rate, length: Option<WindowLength>) -> u32 {
+pub fn requests(rate: Rate, length: Option<RoundLength>) -> u32 {
     length.zip(rate.per_second()).map_or(REQUESTS, |(length, rate)| length.requests(rate))
 }
 

@@ -8,7 +8,7 @@ mod shape;
 use clap::Args;
 use protocol::{Padding, Speculation};
 
-use super::arrivals::{Burstiness, MAX_REQUESTS, Rate, WindowLength};
+use super::arrivals::{Burstiness, MAX_REQUESTS, Rate, RoundLength};
 use super::lengths::{self, Lengths};
 use super::texts::Text;
 use super::traces::{Trace, TraceRequest};
@@ -224,9 +224,10 @@ axes! {
     /// above 1 more regular, `even` at equal times; default: 1
     #[arg(value_name = "SHAPE", requires = "request_rate")]
     burstiness: Burstiness, shape.burstiness, "burstiness", Named::NotDefault, "burstiness ";
-    /// Lengths of a round with `--request-rate`, separated by commas, as in `30s`; default: the time of 16 requests
-    #[arg(value_name = "TIME", requires = "request_rate", conflicts_with = "requests")]
-    duration: WindowLength, shape.duration, "duration", Named::Unusual, "";
+    /// Lengths of a round, separated by commas, as in `30s`: of the use of each engine in `stress`, default: 10m; of the arrivals of
+    /// `--request-rate` in `serve`, default: the time of 16 requests
+    #[arg(value_name = "TIME", conflicts_with_all = ["requests", "trace"])]
+    duration: RoundLength, shape.duration, "duration", Named::Unusual, "";
     /// A file with the arrivals and lengths of requests, or several ones separated by commas, in place of `--request-rate`: in each line
     /// the seconds or a date, the tokens of the prompt, the new tokens; only in `serve`
     #[arg(value_name = "FILE", conflicts_with_all = ["concurrency", "request_rate", "requests", "lengths", "prompt_tokens", "new_tokens"])]
@@ -350,7 +351,7 @@ impl Value for Burstiness {
     }
 }
 
-impl Value for WindowLength {
+impl Value for RoundLength {
     fn word(self) -> String {
         self.into()
     }

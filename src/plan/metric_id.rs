@@ -28,6 +28,8 @@ metric_constants! {
     LOAD = "load",
     COLD_START = "cold_start",
     TOTAL = "total",
+    LATENCY_GROWTH = "latency_growth",
+    MEMORY_GROWTH = "memory_growth",
     FIRST_RUN = "first_run",
     FIRST_TOKEN = "first_token",
     INTER_TOKEN = "inter_token",

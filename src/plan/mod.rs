@@ -328,6 +328,12 @@ impl Workload {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
 
+    /// The time for which each engine is in use in a block, in a workload that sets this time in place of a number of requests.
+    pub fn time_in_use(&self) -> Option<Duration> {
+        let round = self.shape.duration.filter(|_| self.kind == Kind::Stress)?;
+        Some(round.duration() * self.rounds)
+    }
+
     /// The feature that an engine must report in `hello`, or else it does not get the requests. `None` if the requests are sent to
     /// any engine. A one-shot process gets no `hello`.
     pub fn needs_in_hello(&self) -> Option<&'static str> {

@@ -252,7 +252,7 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
         warmup: if is_launch || scores_text { Some(0) } else { selection.warmup },
         rounds: match scenario.kind {
             Kind::Launch => 1,
-            Kind::Warm | Kind::Speculative | Kind::Serve | Kind::Query | Kind::Score => {
+            Kind::Warm | Kind::Speculative | Kind::Stress | Kind::Serve | Kind::Query | Kind::Score => {
                 selection.rounds.unwrap_or(scenario.rounds)
             }
         },

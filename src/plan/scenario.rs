@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use protocol::{Padding, Speculation};
 
+use super::arrivals::RoundLength;
 use super::axes::{Axes, AxisValues, PageCache, Point, Shape};
 use super::metric_id::MetricId;
 use super::texts::{Text, TextKind};
@@ -48,6 +49,11 @@ impl Scenario {
         })
     }
 
+    /// Whether no other scenario may be in the same run: an engine is in use for a set time in one block.
+    pub fn is_alone(&self) -> bool {
+        self.kind == Kind::Stress
+    }
+
     pub fn axes_with<'a>(&self, set: &'a AxisValues) -> Axes<'a> {
         let set = match self.kind {
             // A launch has one first request.
@@ -77,6 +83,8 @@ pub enum Kind {
     /// Requests like `Warm`, in which an engine may draft tokens. Their rates are metrics of their own, so that they are never
     /// compared with those of plain decoding.
     Speculative,
+    /// Requests like `Warm`, for a set time. Their latency and the engine's memory are watched over this time.
+    Stress,
     /// Requests for the facts of an engine that is loaded and warm. They have no prompt and no output.
     Query,
     /// Several requests to an engine that is loaded and warm, of which some are open at once. A round is a window of them.
@@ -88,7 +96,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds whose requests come after the launch, in rounds.
-    pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Speculative, Self::Serve, Self::Query];
+    pub const IN_ROUNDS: &[Self] = &[Self::Warm, Self::Speculative, Self::Stress, Self::Serve, Self::Query];
 
     /// These axes, without those that the kind cannot have.
     pub fn axes(self, axes: Axes<'_>) -> Axes<'_> {
@@ -106,11 +114,13 @@ impl Kind {
             Self::Launch => Axes { speculation: &[], ..one_by_one },
             Self::Warm => Axes { speculation: &[], page_cache: &[], ..one_by_one },
             Self::Speculative => Axes { page_cache: &[], ..one_by_one },
+            Self::Stress => Axes { duration: axes.duration, speculation: &[], page_cache: &[], ..one_by_one },
             Self::Serve => Axes {
                 concurrency: axes.concurrency,
                 request_rate: axes.request_rate,
                 burstiness: axes.burstiness,
-                duration: axes.duration,
+                // A window of users who wait ends with their last request.
+                duration: if axes.request_rate.is_empty() { &[] } else { axes.duration },
                 trace: axes.trace,
                 requests: axes.requests,
                 lengths: axes.lengths,
@@ -124,7 +134,7 @@ impl Kind {
 
     /// Whether each request generates tokens alone, after a warm-up.
     pub fn is_warm(self) -> bool {
-        matches!(self, Self::Warm | Self::Speculative)
+        matches!(self, Self::Warm | Self::Speculative | Self::Stress)
     }
 
     /// Whether the requests generate tokens.
@@ -273,6 +283,16 @@ pub const SCENARIOS: &[Scenario] = &[
         table: None,
     },
     Scenario {
+        name: "stress",
+        about: "each engine in use for a set time, in turn with the others: growth of latency and of memory, errors. It is measured \
+                alone, in one block",
+        kind: Kind::Stress,
+        axes: Axes { duration: &[RoundLength::minutes(10)], ..Axes::of(&[128], &[32]) },
+        rounds: 1,
+        headline: MetricId::TOTAL,
+        table: None,
+    },
+    Scenario {
         name: "cache-padding",
         about: "the cache of keys and values on and off, by the padding of a batch of uneven prompts, warm",
         kind: Kind::Warm,
@@ -332,7 +352,7 @@ pub enum SuiteRows {
 
 #[derive(Debug)]
 pub enum Parts {
-    /// Every scenario, except those that only repeat a part of another one.
+    /// Every scenario, except those that only repeat a part of another one, and those that are measured alone.
     Every,
     These(&'static [SuitePart]),
 }
@@ -462,7 +482,10 @@ impl Suite {
             Some(Scenario { axes: scenario.axes.with(part.axes), ..*scenario })
         };
         match self.parts {
-            Parts::Every => SCENARIOS.iter().filter(|it| it.repeated_by().is_none()).copied().collect(),
+            Parts::Every => {
+                let is_part = |it: &&Scenario| it.repeated_by().is_none() && !it.is_alone();
+                SCENARIOS.iter().filter(is_part).copied().collect()
+            }
             Parts::These(parts) => parts.iter().filter_map(of_part).collect(),
         }
     }
@@ -471,9 +494,11 @@ impl Suite {
     pub fn describe(&self) -> String {
         match self.parts {
             Parts::Every => {
-                let left_out = SCENARIOS.iter().filter_map(|it| Some((it.name, it.repeated_by()?.name)));
-                let named = left_out.map(|(name, other)| format!("{name}, which {other} contains"));
-                format!("all scenarios except {}", named.collect::<Vec<_>>().join(", "))
+                let named = SCENARIOS.iter().filter_map(|it| match it.repeated_by() {
+                    Some(other) => Some(format!("{}, which {} contains", it.name, other.name)),
+                    None => it.is_alone().then(|| format!("{}, which is measured alone", it.name)),
+                });
+                format!("all scenarios except {}", named.collect::<Vec<_>>().join(", and "))
             }
             Parts::These(parts) => parts.iter().map(SuitePart::describe).collect::<Vec<_>>().join(", "),
         }
@@ -583,16 +608,16 @@ mod tests {
     fn every_scenario_of_a_suite_exists() {
         for suite in SUITES {
             let count = named(suite.name).map(|scenarios| scenarios.len());
-            let parts = if let Parts::These(parts) = suite.parts { parts.len() } else { SCENARIOS.len() - 1 };
+            let parts = if let Parts::These(parts) = suite.parts { parts.len() } else { SCENARIOS.len() - 2 };
             assert_eq!(count, Some(parts), "{}", suite.name);
         }
     }
 
     #[test]
-    fn the_full_suite_leaves_out_only_depth_which_decode_measures_too() {
+    fn the_full_suite_leaves_out_depth_which_decode_measures_too_and_stress_which_is_alone() {
         let full: Vec<_> = named("full").unwrap().iter().map(|it| it.name).collect();
         let left_out: Vec<_> = SCENARIOS.iter().map(|it| it.name).filter(|it| !full.contains(it)).collect();
-        assert_eq!(left_out, ["depth"]);
+        assert_eq!(left_out, ["depth", "stress"]);
     }
 
     #[test]

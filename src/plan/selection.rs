@@ -114,6 +114,10 @@ pub fn resolve<'a>(
     check_texts(&selection)?;
     check_kinds(&selection)?;
     check_unused(&selection)?;
+    values::check_alone(&selection)?;
+    if selection.scenarios.iter().any(Scenario::is_alone) {
+        selection.extent.blocks = Some(1);
+    }
     selection.models = models::models(&names.models, sources.model)?;
     if adds_precisions(names, &settings_dtypes) {
         leave_out_known_defaults(&mut engines, &mut selection);
@@ -459,6 +463,12 @@ fn check_kinds(selection: &Selection) -> Result<()> {
 fn check_unused(selection: &Selection) -> Result<()> {
     let axes: Vec<Axes> = selection.scenarios.iter().map(|it| it.axes_with(&selection.axes)).collect();
     if let Some(option) = selection.axes.axes().unused(&axes).first() {
+        // Only requests that arrive at a rate have a duration in this scenario.
+        if option == "--duration" && selection.scenarios.iter().any(|it| it.kind == Kind::Serve) {
+            let message = "--duration: users who wait for each answer need a number of requests, and no time";
+            let hint = this_command_with(&["--request-rate", "2"]);
+            return Err(Usage(format!("{message}\nhint: {hint}")).into());
+        }
         let message = format!("{option}: none of the selected scenarios uses it");
         return Err(Usage(format!("{message}\nhint: `orchestrate scenarios` lists the axes of each")).into());
     }

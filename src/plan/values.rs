@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 
 use super::arrivals::Rate;
 use super::latency_limits::LatencyLimits;
-use super::{Selection, engine_name};
+use super::{Mode, Selection, engine_name};
 use crate::engines::load_values::LoadValue;
 use crate::engines::registry::text_of;
 use crate::machine::Device;
@@ -118,6 +118,29 @@ pub fn check_threads(threads: &[u32], processors: u32) -> Result<()> {
         bail!(Usage(format!("--threads {threads}: this program can use {here}\nhint: {hint}")));
     }
     Ok(())
+}
+
+/// Refuses other scenarios, blocks or processes beside a scenario that has one block of its own, in which one process of each engine is in
+/// use for a set time.
+pub fn check_alone(selection: &Selection) -> Result<()> {
+    let Some(alone) = selection.scenarios.iter().find(|it| it.is_alone()) else { return Ok(()) };
+    let name = alone.name;
+    let (message, hint) = match selection.extent.blocks {
+        _ if selection.scenarios.len() > 1 => (
+            format!("`{name}` is measured alone, because it takes a set time"),
+            this_command_without(&[("-s", true), ("--scenario", true)], &["-s", name]),
+        ),
+        _ if selection.mode == Mode::OneShot => (
+            format!("--mode one-shot: in `{name}` one process answers all requests of an engine"),
+            this_command_without(&[("--mode", true)], &[]),
+        ),
+        Some(2..) => (
+            format!("--blocks: `{name}` has one block, whose length `--duration` sets"),
+            this_command_without(&[("--blocks", true)], &[]),
+        ),
+        _ => return Ok(()),
+    };
+    bail!(Usage(format!("{message}\nhint: {hint}")))
 }
 
 /// Refuses a search for the highest rate that keeps the limits, without limits.

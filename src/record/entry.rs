@@ -139,7 +139,7 @@ pub struct Converted {
 pub struct Sample {
     pub launch: u32,
     pub case: usize,
-    /// The round. Of a warm-up request: the number of earlier warm-up requests of the same case in the launch.
+    /// The round; in `stress`, the number of earlier measured requests. Of a warm-up request: the number of earlier warm-up requests of the same case in the launch.
     pub index: u32,
     #[serde(alias = "role")]
     pub kind: RequestKind,

@@ -8,7 +8,7 @@ use super::outputs::Output;
 use super::precision::PrecisionImpact;
 use super::precision_table::{Gain, gain};
 use super::resources::Resources;
-use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row, ScoredText};
+use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row, ScoredText, Stress};
 use super::run_report::Report;
 use super::settings::SettingImpact;
 use super::targets::TargetResult;
@@ -133,6 +133,8 @@ struct CaseEntry<'a> {
     /// An unknown value is null.
     resources: Option<&'a Resources>,
     scored_text: Option<ScoredText>,
+    /// Null if the engine was not in use for a set time.
+    stress: Option<Stress>,
     metrics: Vec<MetricEntry<'a>>,
 }
 
@@ -244,6 +246,7 @@ fn document(report: &Report, price_per_hour: Option<f64>) -> Document<'_> {
         wall_time: row.wall_time.as_ref(),
         resources: row.resources.as_ref(),
         scored_text: row.scored_text,
+        stress: row.stress,
         metrics: row
             .summaries
             .iter()

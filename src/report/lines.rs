@@ -71,7 +71,11 @@ pub fn lines(report: &Report, price_per_hour: Option<f64>) -> Lines {
         let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
         let mut push = |fields: Vec<NamedField>| lines.push([named.clone(), fields].concat());
         for it in &row.summaries {
-            push([summary_fields(it), comparison(report, row, it.metric), output(report, row)].concat());
+            let growth = growth(row, it.metric);
+            push(
+                [summary_fields(it), comparison(report, row, it.metric), growth, output(report, row)]
+                    .concat(),
+            );
         }
         for (name, ns, count) in row.wall_time.iter().flat_map(|it| it.lines()) {
             let launches = row.wall_time.as_ref().map(|it| it.launches);
@@ -156,6 +160,19 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
         return vec![(column!("reference"), reference.into()), (column!("times_reference"), 1.0.into())];
     }
     Vec::new()
+}
+
+/// The interval and the verdict of a growth, which is no comparison.
+fn growth(row: &Row, metric: &Metric) -> Vec<NamedField> {
+    let growth = row.stress.and_then(|it| it.growth(metric.id));
+    growth.map_or_else(Vec::new, |it| {
+        let verdict = json_name(it.verdict);
+        vec![
+            (column!("low"), it.low.into()),
+            (column!("high"), it.high.into()),
+            (column!("verdict"), verdict.as_str().into()),
+        ]
+    })
 }
 
 /// The fields of a comparison; `None` if it was refused.

@@ -38,6 +38,7 @@ mod run_data;
 mod run_report;
 mod settings;
 mod settings_table;
+mod stress;
 mod svg;
 mod table;
 pub mod targets;

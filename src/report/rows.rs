@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::resources::Resources;
 use super::wall_time::WallTime;
+use crate::analysis::metric::growth::GrowthPerMinute;
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{Absent, StatedPeak};
 use crate::analysis::metric::{METRICS, Metric, MetricId, Shown};
@@ -38,6 +39,8 @@ pub struct Row {
     pub resources: Option<Resources>,
     /// The scored text, if the workload scores a text.
     pub scored_text: Option<ScoredText>,
+    /// How the engine changed, if it was in use for a set time.
+    pub stress: Option<Stress>,
     pub failure: Option<FailureSummary>,
     /// Whether an observation contradicts a claim of the engine, so that its results may look too good. Such a row has
     /// no rank.
@@ -64,6 +67,32 @@ impl From<&TextScores> for ScoredText {
             impossible_tokens: scores.logprobs().filter(|it| it.is_none()).count(),
             bytes: scores.text_bytes(),
             left_out_bytes: scores.left_out_bytes,
+        }
+    }
+}
+
+/// An engine that was in use for a set time. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Stress {
+    /// The time of its requests, warm-ups included.
+    pub used_ns: u64,
+    /// The measured requests that have an answer.
+    pub requests: usize,
+    /// The requests that failed.
+    pub errors: usize,
+    /// In each minute of requests, in the second half of the time: as a share of the latency. Null with too few requests.
+    pub latency: Option<GrowthPerMinute>,
+    /// In bytes of anonymous memory.
+    pub memory: Option<GrowthPerMinute>,
+}
+
+impl Stress {
+    /// The growth that a metric states.
+    pub fn growth(&self, metric: MetricId) -> Option<GrowthPerMinute> {
+        match metric {
+            MetricId::LATENCY_GROWTH => self.latency,
+            MetricId::MEMORY_GROWTH => self.memory,
+            _ => None,
         }
     }
 }
@@ -153,7 +182,7 @@ pub struct FailureSummary {
     /// A remedy in each line; the first can be pasted.
     pub hint: Option<String>,
     pub stderr: Vec<String>,
-    /// The number of failures, at most one in each launch. The other fields describe the first.
+    /// The number of failures, at most one in each launch, except in `stress`. The other fields describe the first.
     pub times: usize,
 }
 

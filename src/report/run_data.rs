@@ -6,7 +6,7 @@ use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
 use super::rows::{
     Case, Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, MetricSummary, Row, ScoredText,
-    group_by_key,
+    Stress, group_by_key,
 };
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
@@ -73,9 +73,23 @@ impl<'a> RunData<'a> {
             wall_time: WallTime::of(self.plan, launches).filter(|_| planned.workload.kind != Kind::Score),
             resources,
             scored_text: self.values.samples(case).find_map(|it| it.scores.as_ref()).map(ScoredText::from),
+            stress: self.stress(case),
             failure: self.failure(case),
             contradicted: false,
         }
+    }
+
+    /// How the engine of a case changed while it was in use for a set time. The case has one launch.
+    fn stress(&self, case: usize) -> Option<Stress> {
+        let growth = self.values.observations(case).find_map(|it| it.growth)?;
+        let failed = self.record.failures.iter().filter(|it| it.case == Some(case));
+        Some(Stress {
+            used_ns: growth.used_ns,
+            requests: self.values.samples(case).count(),
+            errors: failed.filter(|it| it.kind != FailureKind::NoTime).count(),
+            latency: growth.latency,
+            memory: growth.memory,
+        })
     }
 
     /// The machine's limit for the case's headline, or the reason why there is none. `Ok(None)` if neither is known.

@@ -12,7 +12,7 @@ use super::labels::Labels;
 use super::quality::QualityTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::{compare, cost, entries, lines, overview, precision_table, settings_table, targets};
+use super::{compare, cost, entries, lines, overview, precision_table, settings_table, stress, targets};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
@@ -62,6 +62,7 @@ impl Content for ReportContent<'_> {
             false => overview::sections(report, view, *saved),
         };
         parts.extend(targets::table(&report.targets).map(Section::Table));
+        parts.extend(stress::list(report).map(Section::List));
         if view.full || view.pairs {
             let labels = Labels::of(report, layouts(TableId::Results));
             parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));

@@ -24,6 +24,12 @@ use crate::run::process::LaunchError;
 /// After a pause, caches are cold and threads must wake up, which slows down short requests. If requests are shorter than this,
 /// the first one after a pause is discarded.
 const MAX_REQUEST_SLOWED_BY_PAUSE: Duration = Duration::from_millis(250);
+/// An engine that is in use for a set time has at least so many turns, so that a change of the machine affects all engines alike.
+const MIN_TURNS: u32 = 60;
+/// The longest turn, apart from a longer request. Pauses between turns take less than a hundredth of this time.
+const MAX_TURN_TIME: Duration = Duration::from_secs(1);
+/// A case whose requests fail, while the engine survives, ends with so many failures.
+const MAX_ERRORS: usize = 10;
 
 /// The part of one configuration in the rounds of a workload.
 struct Turn {
@@ -257,6 +263,10 @@ impl<'a> Blocks<'_, 'a> {
     ) -> Result<()> {
         let mut turns = self.warm_up_each(group, block, workload, cases_left).await?;
         let Some(first) = turns.first() else { return Ok(()) };
+        if let Some(time) = self.plan.cases[first.case].workload.time_in_use() {
+            self.use_for(time, group, &mut turns).await?;
+            return self.make_passes(group, block, &turns).await;
+        }
         let planned = self.plan.cases[first.case].workload.rounds;
         let round_times: Vec<Duration> = turns.iter().map(Turn::round_time).collect();
         let rounds = self.schedule.time_budget.rounds_that_fit(planned, &round_times, cases_left);
@@ -265,24 +275,60 @@ impl<'a> Blocks<'_, 'a> {
             // Each round begins with another engine.
             let (later, first) = order.split_at(round as usize % order.len());
             for &position in first.iter().chain(later).filter(|&&it| round < rounds[it]) {
-                let turn = &mut turns[position];
-                if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
-                    continue;
-                }
-                let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
-                let discards_first = group.resume_only(turn.slot).await && turn.discards_first();
-                let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
-                let mut cases = self.cases();
-                let request = cases.request_round(launched, turn.case, round, discards_first);
-                let outcome = within_budget(ends, request).await;
-                let request_time = self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
-                turn.request_time = turn.request_time.or(request_time);
-                // Every block has the first round, so no shorter block can avoid its time.
-                let least = if round == 0 { began.elapsed() } else { Duration::ZERO };
-                self.schedule.add_time(group.slots[turn.slot].configuration, began.elapsed(), least);
+                self.request_in_turn(group, &mut turns[position], round).await?;
             }
         }
         self.make_passes(group, block, &turns).await
+    }
+
+    /// Makes the request of a round in one slot, unless the case or the time has ended.
+    async fn request_in_turn(&mut self, group: &mut MemoryGroup, turn: &mut Turn, round: u32) -> Result<()> {
+        if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
+            return Ok(());
+        }
+        let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
+        let discards_first = group.resume_only(turn.slot).await && turn.discards_first();
+        let Some(launched) = group.slots[turn.slot].launched.as_mut() else { return Ok(()) };
+        let mut cases = self.cases();
+        let request = cases.request_round(launched, turn.case, round, discards_first);
+        let outcome = within_budget(ends, request).await;
+        let request_time = self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
+        turn.request_time = turn.request_time.or(request_time);
+        // Every block has the first round, so no shorter block can avoid its time.
+        let least = if round == 0 { began.elapsed() } else { Duration::ZERO };
+        self.schedule.add_time(group.slots[turn.slot].configuration, began.elapsed(), least);
+        Ok(())
+    }
+
+    /// Makes one request after the other to each engine, until it was in use for this time. The engines take turns. An engine that survives
+    /// a failed request gets the next one.
+    async fn use_for(&mut self, time: Duration, group: &mut MemoryGroup, turns: &mut [Turn]) -> Result<()> {
+        let turn_time = (time / MIN_TURNS).min(MAX_TURN_TIME);
+        let mut used = vec![(Duration::ZERO, 0_u32); turns.len()];
+        let mut is_over = false;
+        while !is_over {
+            is_over = true;
+            for (turn, (used, requests)) in turns.iter_mut().zip(&mut used) {
+                let began = Instant::now();
+                while began.elapsed() < turn_time && *used + began.elapsed() < time {
+                    self.request_in_turn(group, turn, *requests).await?;
+                    *requests += 1;
+                    if self.schedule.has_failed(turn.case) && group.slots[turn.slot].launched.is_some() {
+                        self.schedule.reopen(turn.case, self.journal.record(), MAX_ERRORS);
+                    }
+                    let has_ended = self.schedule.has_failed(turn.case);
+                    if has_ended || self.schedule.time_budget.is_spent() {
+                        *used = time;
+                    }
+                }
+                *used += began.elapsed();
+                is_over &= *used >= time;
+            }
+        }
+        if self.schedule.time_budget.is_spent() {
+            self.schedule.needed.add_short(false);
+        }
+        Ok(())
     }
 
     async fn warm_up_each(

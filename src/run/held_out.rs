@@ -210,7 +210,7 @@ impl OutputChecks<'_, '_> {
                 Ok((logprobs, took)) => {
                     scoring.add(ids.len(), took);
                     let elapsed_ns = took.as_nanos() as u64;
-                    let (peak_resident_bytes, _) = launched.read_memory(false).await?;
+                    let (peak_resident_bytes, _) = launched.read_memory(Duration::MAX).await?;
                     let scored = HeldOutScores {
                         configuration,
                         launch,

@@ -153,16 +153,16 @@ impl Launched {
     }
 
     /// Finds the engine's processes, and reads their peak memory and their current memory. Soon after a slow reading,
-    /// current memory is read only if it is `needed`. Reading waits for a process that is stuck in the kernel, so another thread
+    /// current memory is read only if that reading is older than `max_age`. Reading waits for a process that is stuck in the kernel, so another thread
     /// does it.
-    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<HeldMemory>)> {
+    pub async fn read_memory(&mut self, max_age: Duration) -> Result<(Option<u64>, Option<HeldMemory>)> {
         let roots = self.roots();
         let mut memory_readings = std::mem::take(&mut self.memory_readings);
         let read = move || {
             let mut tree: Vec<u32> = roots.into_iter().flat_map(memory::tree).collect();
             tree.sort_unstable();
             tree.dedup();
-            let (peak, held) = (memory::peak_resident_bytes(&tree), memory_readings.read(&tree, needed));
+            let (peak, held) = (memory::peak_resident_bytes(&tree), memory_readings.read(&tree, max_age));
             (tree, memory_readings, peak, held)
         };
         let (tree, memory_readings, peak, held) = off_thread(read).await?;

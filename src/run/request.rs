@@ -19,6 +19,8 @@ use crate::run::verify::{self, Expected};
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.
 const DISCARDED_TOKENS: u32 = 4;
+/// The memory of an engine that is in use for a set time is read at least so often, even if reading is slow: a trend needs several values.
+const MEMORY_READINGS: u32 = 100;
 /// The requests of a warm-up of a workload with a rate.
 const WARM_UP_REQUESTS: u32 = 4;
 
@@ -79,13 +81,17 @@ impl<'a> Requests<'a> {
             Kind::Query => self.query(launched, stage(kind, index)).await?,
             Kind::Serve => self.serve(launched, workload, kind, index, repeat).await?,
             // Texts are scored before the blocks (`text_scores`), so no block requests one.
-            Kind::Launch | Kind::Warm | Kind::Speculative | Kind::Score => {
+            Kind::Launch | Kind::Warm | Kind::Speculative | Kind::Stress | Kind::Score => {
                 self.generate(launched, workload, kind, index, repeat).await?
             }
         };
-        // The memory is always read after the first measured request, even if reading is slow.
-        let must_read = kind == RequestKind::Measured && index == 0;
-        let (peak_resident_bytes, held) = launched.read_memory(must_read).await?;
+        let max_age = match workload.time_in_use() {
+            Some(time) => time / MEMORY_READINGS,
+            // The memory is always read after the first measured request, even if reading is slow.
+            None if kind == RequestKind::Measured && index == 0 => Duration::ZERO,
+            None => Duration::MAX,
+        };
+        let (peak_resident_bytes, held) = launched.read_memory(max_age).await?;
         Ok(Sample {
             // A launch without hello is recorded with its first answer.
             launch: launched.number(journal)?,

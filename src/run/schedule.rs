@@ -280,6 +280,13 @@ impl<'a> Schedule<'a> {
         self.failed.insert(case);
     }
 
+    /// Continues a case after a failed request, unless it has this number of failures.
+    pub fn reopen(&mut self, case: usize, record: &RunRecord, max_failures: usize) {
+        if record.failures.iter().filter(|it| it.case == Some(case)).count() < max_failures {
+            self.failed.remove(&case);
+        }
+    }
+
     /// Ends all cases of a configuration, for example of the twin of a failed one. This records no failure.
     pub fn end_cases_of(&mut self, configuration: usize) {
         self.failed.extend(self.plan.cases_of(configuration));

@@ -176,7 +176,7 @@ impl TextScoring<'_, '_> {
             scores.windows.push(WindowScores { logprobs, text_bytes, elapsed_ns: took.as_nanos() as u64 });
         }
         let answered_ns = launched.conversation.since_start(Instant::now());
-        let (peak_resident_bytes, held) = launched.read_memory(true).await?;
+        let (peak_resident_bytes, held) = launched.read_memory(Duration::ZERO).await?;
         let sample = Sample {
             launch: launched.number(self.journal)?,
             case,

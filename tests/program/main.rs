@@ -51,6 +51,7 @@ mod serve;
 mod setup;
 mod setup_of_several;
 mod speculative;
+mod stress;
 mod terminal;
 mod text_engines;
 mod verbosity;

@@ -207,7 +207,7 @@ fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
         assert!(refused.stderr.contains(reason) && refused.stderr.contains("\nhint: "), "{}", refused.stderr);
     };
     refused(&["--concurrency", "4", "--request-rate", "2"], "--request-rate");
-    refused(&["--duration", "5s"], "--request-rate");
+    refused(&["--duration", "5s"], "users who wait for each answer");
     refused(&["--request-rate", "highest"], "no limits are given");
     refused(&["--request-rate", "0"], "from 0.001");
     refused(&["--request-rate", "2", "--burstiness", "x"], "`even`");

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use machine_limits::Limits;
 use protocol::{Sequence, Stamp};
 
+use super::growth::{self, GrowthInUse};
 use crate::machine::{Device, Machine};
 use crate::plan::axes::Shape;
 use crate::plan::latency_limits::LatencyLimits;
@@ -44,6 +45,8 @@ pub struct Observation<'a> {
     pub counted_twice_bytes: u64,
     /// The time of a query to the null engine in the same block, if the run measured it.
     pub null_query_ns: Option<f64>,
+    /// The growth in this launch, in a case that is in use for a set time.
+    pub growth: Option<GrowthInUse>,
     /// The scores that the model's verifier gave in f32 to the text of the case.
     pub reference_scores: Option<&'a TextScores>,
 }
@@ -61,6 +64,7 @@ pub struct RecordContext<'a> {
     /// The largest value of each launch, because not every sample has a value.
     counted_twice_bytes: HashMap<u32, u64>,
     null_query_ns: HashMap<u32, f64>,
+    growth: HashMap<u32, GrowthInUse>,
     /// The scores of each model's verifier in f32, by the path of the model and the label of the workload.
     reference_scores: HashMap<(&'a str, &'a str), &'a TextScores>,
 }
@@ -75,6 +79,7 @@ impl<'a> RecordContext<'a> {
             idle: &record.idle,
             counted_twice_bytes: counted_twice_bytes(&record.samples),
             null_query_ns: null_query_ns(record),
+            growth: growth::by_launch(&record.header.plan, &record.samples),
             reference_scores: reference_scores(record),
         }
     }
@@ -160,6 +165,7 @@ impl<'a> Observation<'a> {
             idle: context.idle,
             counted_twice_bytes: context.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
             null_query_ns: context.null_query_ns.get(&launch.block).copied(),
+            growth: context.growth.get(&launch.launch).copied(),
             reference_scores: {
                 let model = &context.plan.configurations[case.configuration].model.path;
                 context.reference_scores.get(&(model.as_str(), case.workload.label.as_str())).copied()
@@ -191,6 +197,7 @@ impl<'a> Observation<'a> {
             idle: &[],
             counted_twice_bytes: 0,
             null_query_ns: None,
+            growth: None,
             reference_scores: None,
         }
     }

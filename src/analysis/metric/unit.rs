@@ -12,8 +12,10 @@ pub enum Unit {
     Requests,
     Bytes,
     BytesPerSecond,
+    BytesPerMinute,
     /// A part of a whole, shown in per cent.
     Share,
+    SharePerMinute,
     Joules,
     Nats,
     Bits,
@@ -30,7 +32,9 @@ impl Unit {
             Self::Requests => "requests",
             Self::Bytes => "bytes",
             Self::BytesPerSecond => "bytes/s",
+            Self::BytesPerMinute => "bytes/min",
             Self::Share => "share",
+            Self::SharePerMinute => "share/min",
             Self::Joules => "J",
             Self::Nats => "nats",
             Self::Bits => "bits",
@@ -47,10 +51,12 @@ impl Unit {
             (Self::Nanoseconds, TIMES),
             (Self::Bytes, BYTES),
             (Self::BytesPerSecond, BYTE_RATES),
+            (Self::BytesPerMinute, BYTE_GROWTHS),
             (Self::TokensPerSecond, RATES),
             (Self::RequestsPerSecond, REQUEST_RATES),
             (Self::Requests, REQUESTS),
             (Self::Share, SHARES),
+            (Self::SharePerMinute, SHARE_GROWTHS),
             (Self::Joules, JOULES),
             (Self::Nats, NATS),
             (Self::Bits, BITS),
@@ -93,7 +99,11 @@ const BYTES: &[Scale] = &[
 const BYTE_RATES: &[Scale] =
     &[Scale { divisor: 1e6, symbol: "MB/s" }, Scale { divisor: 1e9, symbol: "GB/s" }];
 
+const BYTE_GROWTHS: &[Scale] = &[Scale { divisor: 1e6, symbol: "MB/min" }];
+
 const SHARES: &[Scale] = &[Scale { divisor: 0.01, symbol: "%" }];
+
+const SHARE_GROWTHS: &[Scale] = &[Scale { divisor: 0.01, symbol: "%/min" }];
 
 const JOULES: &[Scale] = &[
     Scale { divisor: 1e-6, symbol: "µJ" },
@@ -121,10 +131,12 @@ impl Scale {
             Unit::Nanoseconds => TIMES,
             Unit::Bytes => BYTES,
             Unit::BytesPerSecond => BYTE_RATES,
+            Unit::BytesPerMinute => BYTE_GROWTHS,
             Unit::TokensPerSecond => RATES,
             Unit::RequestsPerSecond => REQUEST_RATES,
             Unit::Requests => REQUESTS,
             Unit::Share => SHARES,
+            Unit::SharePerMinute => SHARE_GROWTHS,
             Unit::Joules => JOULES,
             Unit::Nats => NATS,
             Unit::Bits => BITS,

@@ -3,7 +3,7 @@
 use protocol::{Padding, Speculation};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::arrivals::{self, Burstiness, Rate, WindowLength};
+use crate::plan::arrivals::{self, Burstiness, Rate, RoundLength};
 use crate::plan::lengths::{self, Lengths};
 use crate::plan::texts::TextKind;
 use crate::plan::traces::{Trace, TraceRequest};
@@ -39,9 +39,9 @@ pub struct Shape {
     pub request_rate: Option<Rate>,
     #[serde(skip_serializing_if = "Burstiness::is_default")]
     pub burstiness: Burstiness,
-    /// The length of a round with a rate, if the user set it.
+    /// The length of a round: of an engine's use, or of arrivals at a rate, if the user set it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration: Option<WindowLength>,
+    pub duration: Option<RoundLength>,
     /// The arrivals and lengths of requests from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
@@ -104,7 +104,7 @@ fn is_one(number: &u32) -> bool {
 impl Shape {
     /// Whether a request has one sequence of natural text, with a cache of keys and values.
     pub fn is_one_cached_sequence(&self) -> bool {
-        Self { depth: 0, ..*self } == Self::default()
+        Self { depth: 0, duration: None, ..*self } == Self::default()
     }
 
     /// Whether a round has several requests, which may overlap.

@@ -191,6 +191,7 @@ impl Conversation {
         // The protocol allows any number of `progress` messages during a load, so the fault begins with a later request.
         let never_answers = !must_load && has(&script, "progress_without_end");
         let work = move || {
+            false_report::leak_memory(&script);
             if never_answers {
                 fault::send_progress_without_end();
             }

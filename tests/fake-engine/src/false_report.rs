@@ -17,6 +17,11 @@ pub fn hold_memory(script: &Script) {
     memory.resize(script.count("resident_bytes") as usize, 1);
 }
 
+/// Allocates and touches memory that is never freed.
+pub fn leak_memory(script: &Script) {
+    std::hint::black_box(vec![1_u8; script.count("leaked_bytes") as usize].leak());
+}
+
 /// Threads in a busy loop. Dropping this value ends them.
 pub struct BusyThreads(Arc<AtomicBool>);
 

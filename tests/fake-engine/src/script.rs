@@ -96,6 +96,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("context_tokens", "16384", "the most tokens of prompt and output together; more is `failed`"),
     ("busy_threads", "0", "threads that spin during a `generate`"),
     ("resident_bytes", "0", "bytes of memory that a load allocates and touches"),
+    ("leaked_bytes", "0", "bytes of memory that each `generate` allocates, touches and never frees"),
     ("score_offset", "0.0", "added to every log-probability"),
     ("most_likely", "true", "whether `score` gives the most likely ids when they are requested"),
     ("score_noise", "0.0", "the standard deviation of an error of each log-probability, fixed by the ids"),
