@@ -238,7 +238,7 @@ impl<'a> MeasuredRequests<'a> {
                 part_of("text, tokenizer, lengths or seed of prompts", workload)
             );
             let digest = |sample: &Sample| format!("digest {}", sample.recipe());
-            return Some(Difference::new(what, &digest(base), &digest(new)));
+            return Some(Difference::new(what, digest(base), digest(new)));
         }
         if let Some((&(block, round), base, new)) = pairs().find(|(_, base, new)| counts_differ(base, new)) {
             let what = format!("{} (block {block}, round {round})", part_of("tokens", workload));
