@@ -101,8 +101,8 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Amount("growth of the latency"),
         per: Per::Launch,
         shown: Shown::Beside(MetricId::TOTAL),
-        about: "change of `total` in each minute of requests, in the second half of the time in use: the median of the slopes between \
-                the medians of twelve parts of this time. Only in the scenario `stress`.",
+        about: "growth of `total` per minute of requests. Only the second half of the time in use counts. It has twelve parts, each with \
+                the median of `total`. The value is the median slope between these medians. Only in the scenario `stress`.",
         of: |observed| observed.growth.and_then(|it| Some(it.latency?.estimate)).into_iter().collect(),
     },
     Metric {
@@ -113,8 +113,9 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Amount("growth of the memory"),
         per: Per::Launch,
         shown: Shown::Beside(MetricId::TOTAL),
-        about: "change of the anonymous memory after an answer in each minute of requests, in the second half of the time in use: the \
-                median of the slopes between the least values of twelve parts of this time. Only in the scenario `stress`.",
+        about: "growth of the anonymous memory per minute of requests, measured after answers. Only the second half of the time in use \
+                counts. It has twelve parts, each with its least value. The value is the median slope between these values. Only in \
+                the scenario `stress`.",
         of: |observed| observed.growth.and_then(|it| Some(it.memory?.estimate)).into_iter().collect(),
     },
     Metric {
@@ -302,7 +303,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns). All sequences \
-                of a batch count together.",
+                of a batch count together. In the scenario `offline`: all new tokens, divided by the time until the last answer.",
         of: throughput,
     },
     Metric {

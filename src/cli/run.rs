@@ -67,8 +67,8 @@ pub struct RunArgs {
     pub text: Option<TextFile>,
     #[command(flatten)]
     pub axes: AxisValues,
-    /// Limits for the latency of each request in `serve`, which make up the goodput, as in `ttft=500ms,itl=50ms`: `ttft`, `itl` (each
-    /// time between two tokens), `tpot` (their mean), `total`
+    /// Latency limits of a request, as in `ttft=500ms,itl=50ms`; they add `goodput`; only in `serve` and `offline`; default: none. Names:
+    /// `ttft`, `total`, `itl` (each time between two tokens), `tpot` (their mean)
     #[arg(long, value_name = "LIMITS")]
     pub slo: Option<LatencyLimits>,
     /// Measured requests (rounds) of each case in each block; default: the scenario's number
@@ -149,7 +149,7 @@ pub struct PassEnvArgs {
     /// Environment variables that engines get beside the usual ones: `NAME` or `PREFIX*`; default: ORCHESTRATE_PASS_ENV
     ///
     /// Engines get the variables of paths, languages, devices, threads and caches, such as PATH, LD_LIBRARY_PATH, CUDA_* and
-    /// HF_HOME. A token or a key is passed only by its whole name, and its value is removed from the engine's lines. A value of
+    /// HF_HOME. An access token or a key is passed only by its whole name, and its value is removed from the engine's lines. A value of
     /// fewer than 6 bytes is not removed.
     #[arg(long = "pass-env", value_name = "NAME", value_delimiter = ',', value_parser = parse_variable_name)]
     names: Vec<String>,
@@ -368,8 +368,12 @@ fn engine_names(value: &str) -> Vec<String> {
 }
 
 pub fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
-    let (key, value) =
-        text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
+        match text.trim_matches('=') {
+            "" => "expected a key and a value, as in `key=true`".to_string(),
+            key => format!("expected a key and a value, as in `{key}=true`"),
+        }
+    })?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
     Ok((key.to_string(), value))
 }

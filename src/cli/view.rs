@@ -19,7 +19,7 @@ pub struct ViewArgs {
     /// Print the full report with all cases and notes; default: one screen
     #[arg(long)]
     pub full: bool,
-    /// Sort the rows by `engine`, a workload or a metric; default: by rank in the workload of the first verdict
+    /// Sort the rows by `engine`, a workload or a metric; default: the best row first, by the first line of the upper table
     #[arg(long, value_name = "NAME")]
     pub sort: Option<String>,
     /// Compare every pair of engines; default: each with the reference

@@ -225,7 +225,8 @@ fn accepted(message: &str, value: &str) -> Option<String> {
     if let Some((_, rest)) = message.split_once("as in `") {
         return rest.split('`').next().map(String::from);
     }
-    let (_, rest) = message.split_once("expected a whole number")?;
+    let numbers = ["expected a whole number", "expected a number from"];
+    let (_, rest) = numbers.iter().find_map(|it| message.split_once(it))?;
     let numbers: Vec<&str> = rest.split(' ').filter(|word| word.parse::<u64>().is_ok()).collect();
     let is_more = |most: &&&str| most.parse::<f64>().ok() < value.parse::<f64>().ok();
     numbers.get(1).filter(is_more).or(numbers.first()).map(ToString::to_string)

@@ -212,31 +212,31 @@ axes! {
     /// again); only in `load`, default: both, in the default suite `kept`
     #[arg(value_name = "KIND", value_parser = choice_parser(PAGE_CACHES))]
     page_cache: PageCache, shape.page_cache, "files", Named::NotDefault, "";
-    /// Numbers of users, separated by commas: each has one request open, and sends the next one as soon as it is answered; only in
-    /// `serve` and `offline`
+    /// Numbers of users, separated by commas; each sends a request when the one before is answered; default: in `serve` 1,2,4,8, in
+    /// `offline` as many as requests
     #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS), conflicts_with = "request_rate")]
     concurrency: u32, shape.concurrency, "concurrency", Named::Varying, "";
-    /// Requests per second, separated by commas, from users that do not wait for each other, in place of `--concurrency`; `highest`:
-    /// the highest rate that keeps the limits of `--slo`; only in `serve`
+    /// Requests per second, separated by commas, whether or not earlier ones are answered; default: `--concurrency`; only in `serve`.
+    /// `highest` searches for the highest rate within the limits of `--slo`
     #[arg(value_name = "RATE")]
     request_rate: Rate, shape.request_rate, "request rate", Named::Unusual, "";
-    /// How irregular the requests of `--request-rate` arrive, separated by commas: `1` as from independent users, below 1 in bursts,
-    /// above 1 more regular, `even` at equal times; default: 1
+    /// How regularly the requests of `--request-rate` arrive, separated by commas: `1` at random (Poisson), below 1 in bursts, above 1
+    /// more regularly, `even` at equal times; default: 1
     #[arg(value_name = "SHAPE", requires = "request_rate")]
     burstiness: Burstiness, shape.burstiness, "burstiness", Named::NotDefault, "burstiness ";
-    /// Lengths of a round, separated by commas, as in `30s`: of the use of each engine in `stress`, default: 10m; of the arrivals of
-    /// `--request-rate` in `serve`, default: the time of 16 requests
+    /// Lengths of a round, separated by commas, as in `30s`. In `stress`: the time in use; default: 10m. In `serve` with
+    /// `--request-rate`: the time of all arrivals; default: that of 16 requests
     #[arg(value_name = "TIME", conflicts_with_all = ["requests", "trace"])]
     duration: RoundLength, shape.duration, "duration", Named::Unusual, "";
-    /// A file with the arrivals and lengths of requests, or several ones separated by commas, in place of `--request-rate`: in each line
-    /// the seconds or a date, the tokens of the prompt, the new tokens; only in `serve`
+    /// Files of recorded requests, separated by commas, in place of `--request-rate`; default: none; only in `serve`. A line has seconds
+    /// or a date, prompt tokens, new tokens: `0.25,120,64`
     #[arg(value_name = "FILE", conflicts_with_all = ["concurrency", "request_rate", "requests", "lengths", "prompt_tokens", "new_tokens"])]
     trace: Trace, shape.trace, "trace", Named::Unusual, "";
-    /// Numbers of requests in a round of `serve` or `offline`, separated by commas; default: four for each user
+    /// Numbers of requests in a round, separated by commas; default: in `serve` four for each user, or 16 at a rate; in `offline` 16
     #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS))]
     requests: u32, shape.requests, "requests", Named::Unusual, "requests ";
-    /// How the lengths of prompts and outputs vary in `serve` and `offline`, separated by commas: `quarters` (four lengths of prompts,
-    /// one of outputs), `even`, `uniform`, `lognormal`; default: `quarters`
+    /// How lengths vary in `serve` and `offline`, separated by commas: `quarters` (prompts of four lengths), `even` (all equal),
+    /// `uniform`, `lognormal` (many short, few long); default: `quarters`
     #[arg(value_name = "KIND", value_parser = choice_parser(lengths::NAMES))]
     lengths: Lengths, shape.lengths, "lengths", Named::NotDefault, "";
     /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`

@@ -265,8 +265,8 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "serve",
-        about: "several users at once: each answer is followed by the next request of its user; tokens per second of all, and the \
-                latency of one. An engine that takes fewer requests gets the others when it is free, and their wait counts",
+        about: "several users at once, or requests at a rate: tokens per second of all, and the latency of one. Requests that the engine \
+                cannot take yet wait, and their latency includes the wait",
         kind: Kind::Serve,
         axes: Axes { concurrency: &[1, 2, 4, 8], ..Axes::of(&[128], &[32]) },
         rounds: 1,
@@ -275,9 +275,9 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "offline",
-        about: "many requests at once, of which none waits for a user: tokens per second of all, until the last answer",
+        about: "many requests at once: tokens per second of all, until the last answer",
         kind: Kind::Serve,
-        axes: Axes { concurrency: &[16], requests: &[16], ..Axes::of(&[128], &[32]) },
+        axes: Axes { requests: &[16], ..Axes::of(&[128], &[32]) },
         rounds: 1,
         headline: MetricId::THROUGHPUT,
         table: None,

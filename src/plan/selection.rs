@@ -465,12 +465,18 @@ fn check_unused(selection: &Selection) -> Result<()> {
     if let Some(option) = selection.axes.axes().unused(&axes).first() {
         // Only requests that arrive at a rate have a duration in this scenario.
         if option == "--duration" && selection.scenarios.iter().any(|it| it.kind == Kind::Serve) {
-            let message = "--duration: users who wait for each answer need a number of requests, and no time";
+            let message = "--duration: in `serve` it needs `--request-rate`; without a rate, `--requests` sets the size of a round";
             let hint = this_command_with(&["--request-rate", "2"]);
             return Err(Usage(format!("{message}\nhint: {hint}")).into());
         }
         let message = format!("{option}: none of the selected scenarios uses it");
         return Err(Usage(format!("{message}\nhint: `orchestrate scenarios` lists the axes of each")).into());
+    }
+    let overlaps = selection.scenarios.iter().any(|it| it.kind == Kind::Serve);
+    if !selection.latency_limits.is_empty() && !overlaps {
+        let message = "--slo: none of the selected scenarios has several users";
+        let hint = this_command_without(&[("--slo", true)], &[]);
+        return Err(Usage(format!("{message}\nhint: {hint}")).into());
     }
     let has_batches = axes.iter().flat_map(|it| it.batch).any(|&batch| batch > 1);
     if !selection.axes.padding.is_empty() && !has_batches {

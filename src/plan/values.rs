@@ -147,9 +147,7 @@ pub fn check_alone(selection: &Selection) -> Result<()> {
 pub fn check_limits(rates: &[Rate], limits: LatencyLimits) -> Result<()> {
     if rates.contains(&Rate::Highest) && limits.is_empty() {
         let hint = this_command_with(&["--slo", "ttft=500ms,itl=50ms"]);
-        bail!(Usage(format!(
-            "--request-rate highest: no limits are given that the rate must keep\nhint: {hint}"
-        )));
+        bail!(Usage(format!("--request-rate highest: the limits of `--slo` are missing\nhint: {hint}")));
     }
     Ok(())
 }

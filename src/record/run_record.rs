@@ -142,7 +142,7 @@ impl RunRecord {
                     let version = header.record_version;
                     if !(OLDEST_VERSION..=RECORD_VERSION).contains(&version) {
                         bail!(
-                            "record version {version}: this program reads versions {OLDEST_VERSION} to {RECORD_VERSION}"
+                            "record version {version}: this program reads versions {OLDEST_VERSION} to {RECORD_VERSION}\nhint: orchestrate report --list"
                         );
                     }
                     let indices = Indices::of(&header).map_err(at_line)?;

@@ -84,10 +84,10 @@ fn the_verifier_checks_the_tokens_of_overlapping_requests() {
 
 #[test]
 fn offline_has_all_requests_open_at_once() {
-    let options = ["-s", "offline", "--prompt-tokens", "16", "--new-tokens", "4", "--requests", "8"];
+    let options = ["-s", "offline", "--prompt-tokens", "16", "--new-tokens", "4", "--requests", "20"];
     let run = run_selected(&[("four", FOUR_AT_ONCE)], Verifier::None, &[&options, SHORT].concat());
     let window = windows(&run, "four").pop().unwrap();
-    assert_eq!((window.len(), most_open(&window)), (8, 4));
+    assert_eq!((window.len(), most_open(&window)), (20, 4));
     assert!(window.iter().all(|[wanted, ..]| *wanted == window[0][0]), "{window:?}");
     assert_eq!(run.case_of("four")["headline"], "throughput");
 }
@@ -200,15 +200,17 @@ fn requests_of_a_window_may_have_lengths_of_a_distribution() {
 #[test]
 fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
     let scratch = Scratch::new();
-    let refused = |options: &[&str], reason: &str| {
+    let refused_in = |scenario: &str, options: &[&str], reason: &str| {
         let mut command = scratch.orchestrate();
-        command.arg("-e").arg(scratch.engine("four", FOUR_AT_ONCE)).args(["-s", "serve"]).args(options);
+        command.arg("-e").arg(scratch.engine("four", FOUR_AT_ONCE)).args(["-s", scenario]).args(options);
         let refused = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
         assert!(refused.stderr.contains(reason) && refused.stderr.contains("\nhint: "), "{}", refused.stderr);
     };
+    let refused = |options: &[&str], reason: &str| refused_in("serve", options, reason);
+    refused_in("decode", &["--slo", "ttft=1s"], "--slo: none of the selected scenarios");
     refused(&["--concurrency", "4", "--request-rate", "2"], "--request-rate");
-    refused(&["--duration", "5s"], "users who wait for each answer");
-    refused(&["--request-rate", "highest"], "no limits are given");
+    refused(&["--duration", "5s"], "--duration: in `serve` it needs `--request-rate`");
+    refused(&["--request-rate", "highest"], "the limits of `--slo` are missing");
     refused(&["--request-rate", "0"], "from 0.001");
     refused(&["--request-rate", "2", "--burstiness", "x"], "`even`");
     refused(&["--slo", "p99=5ms"], "ttft=500ms");

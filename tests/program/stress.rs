@@ -128,7 +128,7 @@ fn stress_is_measured_alone_in_one_block_of_one_process() {
         (&["-s", "stress,decode"][..], "`stress` is measured alone", "-s stress"),
         (&["-s", "stress", "--blocks", "3"], "`stress` has one block", "-s stress"),
         (&["-s", "stress", "--mode", "one-shot"], "one process answers all requests", "-s stress"),
-        (&["-s", "serve", "--duration", "5s"], "--duration: users who wait", "--request-rate 2"),
+        (&["-s", "serve", "--duration", "5s"], "--duration: in `serve` it needs", "--request-rate 2"),
         (&["-s", "decode", "--duration", "5s"], "--duration: none of the selected", "orchestrate scenarios"),
     ] {
         let refused = with(options).exits_with(2);

@@ -31,7 +31,7 @@ pub struct Shape {
     /// Whether the kernel has the model's files in memory before a launch.
     #[serde(skip_serializing_if = "PageCache::is_kept")]
     pub page_cache: PageCache,
-    /// The number of requests that are open at once. `None`: the workload has one request after the other, or a rate.
+    /// The number of requests that are open at once. `None`: all of a round, those that have arrived, or one after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
     /// The rate at which requests arrive, whether or not earlier ones are answered.
@@ -109,7 +109,7 @@ impl Shape {
 
     /// Whether a round has several requests, which may overlap.
     pub fn overlaps(&self) -> bool {
-        self.concurrency.is_some() || self.has_arrivals()
+        self.concurrency.is_some() || self.requests.is_some() || self.has_arrivals()
     }
 
     /// Whether requests arrive at their own times, whether or not earlier ones are answered.
@@ -125,7 +125,7 @@ impl Shape {
             (None, Some(rate)) => Some(arrivals::requests(rate, self.duration)),
             (None, None) => self.concurrency.map(of_users),
         };
-        overlapping.map_or(self.batch.max(1), |requests| self.requests.unwrap_or(requests))
+        self.requests.or(overlapping).unwrap_or(self.batch.max(1))
     }
 
     /// The most sequences that may be computed at once.

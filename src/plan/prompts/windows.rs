@@ -57,7 +57,7 @@ impl Prompts {
         };
         ensure!(
             ids.len() >= MIN_TOKENS,
-            "the text has {}, and a perplexity needs {MIN_TOKENS}\nhint: a longer text",
+            "the text has {}, and a perplexity needs {MIN_TOKENS}\nhint: name a longer text with `--text FILE`",
             plural(ids.len(), "token")
         );
         let ranges = cut(ids.len(), body, most, !self.bos.is_empty());
@@ -202,7 +202,10 @@ mod tests {
     fn a_text_or_a_window_without_enough_tokens_has_no_perplexity() {
         let refused = |workload| prompts().windows(&workload).unwrap_err().to_string();
         let short = refused(workload(64, 3, Some("Hello.")));
-        assert!(short.ends_with("and a perplexity needs 32\nhint: a longer text"), "{short}");
+        assert!(
+            short.ends_with("and a perplexity needs 32\nhint: name a longer text with `--text FILE`"),
+            "{short}"
+        );
         let narrow = "a window of 2 tokens has no room for two tokens of text\nhint: orchestrate ";
         let refused = refused(workload(2, 3, None));
         assert!(refused.starts_with(narrow) && refused.ends_with(" --prompt-tokens 3"), "{refused}");
