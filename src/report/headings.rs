@@ -52,8 +52,8 @@ headings! {
     BEST = "best", "the metric of this line, which has the engine with the best value; after @: the value of the axis that varies.";
     RESULT = "result", "the value of the best engine, or of the case that a target is about.";
     AGAINST_NEXT_BEST = "against the next best", "the comparison of the best engine with the second one, with its interval.";
-    REQUEST = "request", "the time of a whole request, from just before it was sent to the end of its answer; in `serve`, since a user \
-        wanted it.";
+    REQUEST = "request", "the time of a whole request, from just before it was sent to the end of its answer; in `serve`, since its \
+        arrival.";
     PER_SEQUENCE = "a\nsequence", "the time of a request, divided by the number of its sequences.";
     PER_TOKEN = "a\ntoken", "the time of a request, divided by the number of its new tokens.";
     OF_LINEAR_SCALING = "of linear\nscaling", "100 % if twice the sequences give twice the tokens per second.";
