@@ -10,7 +10,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-/// What the server of the test sends after it has read a request for a completion.
+/// The answer of the test's server to a request for a completion.
 type Answer = fn(&Value, &mut TcpStream) -> std::io::Result<()>;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// The longest event.
 const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// What the reader of an answer does next.
+/// The next step of the reader of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// More events must follow.

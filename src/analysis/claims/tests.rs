@@ -260,6 +260,13 @@ fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
     assert_clean(&busy(1.3, |_| {}));
     // One thread may wait.
     assert_clean(&busy(0.5, |record| change_facts(record, |facts| facts.threads = Some(1))));
+    // Between requests that arrive at a rate, an engine waits.
+    let at_a_rate = |record: &mut RunRecord| {
+        for case in &mut record.header.plan.cases {
+            case.workload.shape.request_rate = "2".parse().ok();
+        }
+    };
+    assert_clean(&busy(0.2, at_a_rate));
 }
 
 #[test]

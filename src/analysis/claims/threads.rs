@@ -67,7 +67,10 @@ impl BusyCores {
         if reported < 2 || allowed.is_some_and(|allowed| reported > allowed) {
             return None;
         }
-        let undisturbed = self.cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITING_THREADS);
+        // Between requests that arrive at their own times, an engine has nothing to do.
+        let is_idle = |case: usize| subject.record.header.plan.cases[case].workload.shape.has_arrivals();
+        let undisturbed =
+            self.cases.iter().filter(|(case, busy)| busy.waited <= MAX_WAITING_THREADS && !is_idle(*case));
         let (below, others): (Vec<CaseCores>, Vec<CaseCores>) =
             undisturbed.partition(|(_, busy)| busy.cores < min_cores);
         if below.is_empty() {
