@@ -21,19 +21,27 @@ KV_DTYPES = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
 
 
 class Contexts:
-    """A context for requests of one sequence, made at the load, and a context for batches, made on demand. A request that
-    needs more sequences or positions replaces its context by a new one."""
+    """The contexts of a load. For a request that runs alone: one for a single sequence, made at the load, and one for batches, made
+    on demand; a request that needs more sequences or positions replaces its context by a new one. For requests that overlap: a
+    shared context, made on demand, and a context for each request that is too large for it."""
 
     def __init__(self, weights, options, threads, max_tokens, requested_tokens):
         self._weights, self._options, self._max_tokens = weights, options, max_tokens
         self._pool = library.ThreadPool(threads, options.pin)
         self._contexts = {}
-        self.empty_context(1, requested_tokens or min(DEFAULT_POSITIONS, max_tokens))
+        # The positions of each sequence in the shared context. They are few, because its memory has several sequences.
+        self.shared_positions = min(DEFAULT_POSITIONS, max_tokens)
+        self.empty_context(1, requested_tokens or self.shared_positions)
 
     @property
     def single(self):
         """The context for requests of one sequence."""
         return self._contexts["single"]
+
+    @property
+    def shared(self):
+        """The context of overlapping requests; None before the first of them."""
+        return self._contexts.get("shared")
 
     def empty_context(self, sequences, positions):
         """An empty context for at least this many sequences, each of at least this many positions."""
@@ -45,6 +53,16 @@ class Contexts:
             self._contexts[kind] = context = self._new_context(sequences, self._rounded_up(positions))
         context.clear()
         return context
+
+    def shared_context(self, sequences):
+        """The context of overlapping requests, made now if there is none."""
+        if self.shared is None:
+            self._contexts["shared"] = self._new_context(sequences, self.shared_positions)
+        return self.shared
+
+    def own_context(self, sequences, positions):
+        """A new context, which ends when the caller drops it."""
+        return self._new_context(sequences, self._rounded_up(positions))
 
     def scoring_context(self, positions):
         """A context for one request. It has logits of every token, which take much memory."""
@@ -110,39 +128,33 @@ class Context:
         """Frees every position, so that no request depends on an earlier one."""
         bindings.llama_memory_clear(self.memory, False)
 
-    def fill(self, prompts, on_logits=None):
-        """Computes prompts, each as a new sequence, in as few calls as possible. Returns the logits after the last token of
-        each prompt. With `on_logits`, there is one prompt: calls `on_logits(index, logits)` for each of its tokens instead."""
-        lengths = [len(prompt) for prompt in prompts]
-        token = numpy.concatenate([numpy.array(prompt, numpy.int32) for prompt in prompts])
-        position = numpy.concatenate([numpy.arange(length, dtype=numpy.int32) for length in lengths])
-        sequence = numpy.repeat(numpy.arange(len(prompts), dtype=numpy.int32), lengths)
-        last_tokens = numpy.cumsum(lengths) - 1
-        with_logits = numpy.zeros(len(token), numpy.int8)
-        with_logits[slice(None) if on_logits else last_tokens] = 1
-        last_logits = [None] * len(prompts)
-        for start in range(0, len(token), self.batch_tokens):
-            end = min(start + self.batch_tokens, len(token))
-            count = end - start
-            self._token[:count], self._position[:count] = token[start:end], position[start:end]
-            self._sequence[:count], self._with_logits[:count] = sequence[start:end], with_logits[start:end]
-            self._decode(count)
-            for index in with_logits[start:end].nonzero()[0].tolist():
-                logits = self._logits(index)
-                if on_logits:
-                    on_logits(start + index, logits)
-                else:
-                    # The next call overwrites this memory.
-                    last_logits[sequence[start + index]] = logits if end == len(token) else logits.copy()
-        return last_logits
+    def remove(self, sequence):
+        """Frees the positions of a sequence."""
+        bindings.llama_memory_seq_rm(self.memory, sequence, -1, -1)
 
-    def step(self, tokens):
-        """Adds a token to some sequences; each token is `(sequence, position, id)`. Returns the logits after each token."""
-        for index, (sequence, position, id) in enumerate(tokens):
-            self._sequence[index], self._position[index], self._token[index] = sequence, position, id
-            self._with_logits[index] = 1
-        self._decode(len(tokens))
-        return [self._logits(index) for index in range(len(tokens))]
+    def move(self, sequence, number):
+        """Gives a sequence another number, which is free. The next call copies its keys and values."""
+        bindings.llama_memory_seq_cp(self.memory, sequence, number, -1, -1)
+        self.remove(sequence)
+
+    def compute(self, parts):
+        """Computes parts of sequences in one call, at most `batch_tokens` ids. A part is `(sequence, start, ids, wanted)`: the ids
+        have the positions from `start` on, and `wanted` counts those at the end whose logits are needed. Returns the needed
+        logits in the order of the ids. The next call overwrites them."""
+        end, indices = 0, []
+        for sequence, start, ids, wanted in parts:
+            begin, end = end, end + len(ids)
+            if len(ids) == 1:
+                # To assign an element is faster than to assign a slice, and this is every step of decoding.
+                self._token[begin], self._position[begin], self._sequence[begin] = ids[0], start, sequence
+                self._with_logits[begin] = wanted
+            else:
+                self._token[begin:end], self._sequence[begin:end] = ids, sequence
+                self._position[begin:end] = numpy.arange(start, start + len(ids))
+                self._with_logits[begin : end - wanted], self._with_logits[end - wanted : end] = 0, 1
+            indices.extend(range(end - wanted, end))
+        self._decode(end)
+        return [self._logits(index) for index in indices]
 
     def _decode(self, count):
         self._batch.n_tokens = count

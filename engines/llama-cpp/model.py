@@ -1,5 +1,4 @@
-"""A loaded model: generates one token of each sequence at a time, scores ids, converts texts, and reports the configuration in
-effect."""
+"""A loaded model: generates in slots, scores ids, converts texts, and reports the configuration in effect."""
 
 import os
 
@@ -8,33 +7,31 @@ import numpy
 
 import library
 from engine_kit import Model, Sampler, check_logit
+from slots import Slots
 
 
 class LlamaModel(Model):
     def __init__(self, weights, tokenizer, contexts, options, max_tokens):
-        self._weights, self._tokenizer, self._contexts = weights, tokenizer, contexts
+        self._weights, self._tokenizer, self._contexts, self._slots = weights, tokenizer, contexts, Slots(contexts)
         self._options, self._max_tokens = options, max_tokens
         self._facts = self._read_facts()
 
     def generate(self, job, tokens):
-        choose = self._chooser(job)
-        longest = max(map(len, job.prompts)) + job.max_new_tokens
-        context = self._contexts.empty_context(len(job.prompts), longest)
-        if not job.use_cache:
-            return generate_without_cache(context, job, tokens, choose)
-        lengths = [len(prompt) for prompt in job.prompts]
-        logits_of_active, active = context.fill(job.prompts), range(len(job.prompts))
-        while True:
-            next_tokens = []
-            for sequence, logits in zip(active, logits_of_active):
-                id = choose(logits, sequence)
-                if not tokens.push(sequence, id):  # `push` returns whether the sequence is done
-                    next_tokens.append((sequence, lengths[sequence], id))
-                    lengths[sequence] += 1
-            if not next_tokens:
-                return
-            active = [sequence for sequence, _, _ in next_tokens]
-            logits_of_active = context.step(next_tokens)
+        self.admit(0, job)
+        try:
+            while not tokens.all_done():
+                self.step([tokens])
+        finally:
+            self.leave(0)
+
+    def admit(self, slot, job):
+        self._slots.admit(slot, job, self._chooser(job))
+
+    def step(self, tokens):
+        self._slots.step(tokens)
+
+    def leave(self, slot):
+        self._slots.leave(slot)
 
     def _chooser(self, job):
         """The function that chooses an id from the logits of a sequence."""
@@ -49,15 +46,15 @@ class LlamaModel(Model):
         return choose
 
     def score(self, ids):
-        logprobs = [0.0] * (len(ids) - 1)
-
-        def add_logprob(position, logits):
-            check_logit(logits.max(), self._weights.file.name)
-            shifted = logits.astype(numpy.float64) - logits.max()
-            logprobs[position] = float(shifted[ids[position + 1]] - numpy.log(numpy.exp(shifted).sum()))
-
         # No id follows the last one, so its logits are not computed.
-        self._contexts.scoring_context(len(ids)).fill([ids[:-1]], on_logits=add_logprob)
+        context, logprobs, name = self._contexts.scoring_context(len(ids)), [], self._weights.file.name
+        for start in range(0, len(ids) - 1, context.batch_tokens):
+            part = ids[start : min(start + context.batch_tokens, len(ids) - 1)]
+            for next_id, logits in zip(ids[start + 1 :], context.compute([(0, start, part, len(part))])):
+                largest = logits.max()
+                check_logit(largest, name)
+                shifted = logits.astype(numpy.float64) - largest
+                logprobs.append(float(shifted[next_id] - numpy.log(numpy.exp(shifted).sum())))
         return logprobs
 
     def encode(self, text):
@@ -108,23 +105,6 @@ def compute_dtype(weights_dtype):
     if weights_dtype in ("f32", "f16", "bf16"):
         return weights_dtype
     return "q8_k" if "_k" in weights_dtype else "q8_0"
-
-
-def generate_without_cache(context, job, tokens, choose):
-    """Computes every whole sequence again for every token."""
-    sequences = [list(prompt) for prompt in job.prompts]
-    active = list(range(len(sequences)))
-    while active:
-        context.clear()
-        # The context numbers the active sequences from 0.
-        logits_of_active = context.fill([sequences[sequence] for sequence in active])
-        unfinished = []
-        for sequence, logits in zip(active, logits_of_active):
-            id = choose(logits, sequence)
-            sequences[sequence].append(id)
-            if not tokens.push(sequence, id):
-                unfinished.append(sequence)
-        active = unfinished
 
 
 class Tokenizer:

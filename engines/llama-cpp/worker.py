@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import engine_kit
 from engine_kit import Failed, package_version, read_choice, read_flag
+from slots import CONCURRENCY
 
 # The dtypes of conversions to GGUF. A GGUF file in another dtype can be loaded as it is.
 DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
@@ -31,6 +32,7 @@ class LlamaCpp(engine_kit.Engine):
                 "dtypes": DTYPES,
                 "formats": ["gguf"],
                 "batch": 64,
+                "concurrency": CONCURRENCY,
                 "use_cache_toggle": True,
                 "padding_sides": ["packed", "left", "right"],
                 "ignore_eos": "exact",

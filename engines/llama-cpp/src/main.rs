@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             ("worker.py", include_str!("../worker.py")),
             ("loading.py", include_str!("../loading.py")),
             ("library.py", include_str!("../library.py")),
+            ("slots.py", include_str!("../slots.py")),
             ("context.py", include_str!("../context.py")),
             ("model.py", include_str!("../model.py")),
         ],
