@@ -9,8 +9,10 @@ use crate::plan::budget::{FIRST_CHECK_DIVISOR, TokenCheck};
 use crate::plan::{Order, Plan};
 use stats::MIN_VERDICT_BLOCKS;
 
-/// The time limit of the output check of one configuration, unless the user set a budget. It is enough for a slow engine.
+/// The longest time limit of the output check of one configuration with the default budget.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
+/// The time limit of that check without a budget. On a large model, a slow engine needs minutes to score the held-out texts.
+const UNBUDGETED_CHECK_TIME: Duration = Duration::from_secs(600);
 /// The shortest limit of that check with the default budget: an engine is always checked, because unverified output is not
 /// ranked.
 const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
@@ -82,7 +84,7 @@ impl TimeBudget {
             // A user who wants a longer check sets a longer budget.
             Some(share) if self.is_limit => share,
             Some(share) => share.clamp(MIN_DEFAULT_CHECK_TIME, MAX_CHECK_TIME),
-            None => MAX_CHECK_TIME,
+            None => UNBUDGETED_CHECK_TIME,
         };
         share * weight
     }
@@ -290,7 +292,7 @@ mod tests {
     fn output_checks_take_at_most_half_of_a_budget_that_the_user_set() {
         let limit_s = |budget: &TimeBudget, weight, left| budget.output_check_limit(weight, left).as_secs();
         let unlimited = budget(None, None);
-        assert_eq!([limit_s(&unlimited, 1, 3), limit_s(&unlimited, 2, 3)], [120, 240]);
+        assert_eq!([limit_s(&unlimited, 1, 3), limit_s(&unlimited, 2, 3)], [600, 1200]);
         let of_400 = unused(budget(Some(400), None));
         assert_eq!([limit_s(&of_400, 1, 2), limit_s(&of_400, 2, 4), limit_s(&of_400, 1, 1)], [100, 100, 200]);
         assert!(!unlimited.is_check_time_over() && !of_400.is_check_time_over());
