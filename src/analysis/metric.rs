@@ -10,7 +10,7 @@ pub mod limits;
 mod observation;
 mod prediction;
 mod resources;
-mod serving;
+pub mod serving;
 pub mod share;
 mod unit;
 
@@ -378,7 +378,7 @@ pub const METRICS: &[Metric] = &[
         of: |observed| serving::queue(observed).into_iter().collect(),
     },
     Metric {
-        id: MetricId::new("first_token_since_sent"),
+        id: MetricId::FIRST_TOKEN_SINCE_SENT,
         title: "TTFT since sent",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
@@ -390,7 +390,7 @@ pub const METRICS: &[Metric] = &[
         of: serving::first_tokens_since_sent,
     },
     Metric {
-        id: MetricId::new("time_per_token"),
+        id: MetricId::TIME_PER_TOKEN,
         title: "TPOT",
         unit: Unit::Nanoseconds,
         better: Better::Lower,

@@ -57,6 +57,8 @@ table_options! {
     wall_time: WallTime;
     /// Add a table of the distribution of each case: mean, deviation, range and percentiles, with the mean of each scenario
     distribution: Distribution;
+    /// Add a table of the latency of overlapping requests: percentiles of TTFT, ITL and whole requests, and the queue over time
+    serving: Serving;
     /// Add a table of what each setting changes (batch, cache, padding, depth, drafts) on the same engine
     settings: Settings;
     /// Add a table of the quality of each configuration: perplexity and difference from the verifier, beside memory and speed
@@ -77,6 +79,7 @@ impl ViewArgs {
     pub fn add_tables(&mut self, tables: &[SuiteTable]) {
         let table = |it: &SuiteTable| match it {
             SuiteTable::Distribution => TableId::Distribution,
+            SuiteTable::Serving => TableId::Serving,
             SuiteTable::Settings => TableId::Settings,
             SuiteTable::Quality => TableId::Quality,
             SuiteTable::Precision => TableId::Precision,

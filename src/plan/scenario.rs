@@ -271,7 +271,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes { concurrency: &[1, 2, 4, 8], ..Axes::of(&[128], &[32]) },
         rounds: 1,
         headline: MetricId::SERVED_RATE,
-        table: Some(SuiteTable::Distribution),
+        table: Some(SuiteTable::Serving),
     },
     Scenario {
         name: "offline",
@@ -280,7 +280,7 @@ pub const SCENARIOS: &[Scenario] = &[
         axes: Axes { requests: &[16], ..Axes::of(&[128], &[32]) },
         rounds: 1,
         headline: MetricId::THROUGHPUT,
-        table: None,
+        table: Some(SuiteTable::Serving),
     },
     Scenario {
         name: "stress",
@@ -361,18 +361,21 @@ pub enum Parts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuiteTable {
     Distribution,
+    Serving,
     Settings,
     Quality,
     Precision,
 }
 
 impl SuiteTable {
-    pub const ALL: [Self; 4] = [Self::Distribution, Self::Settings, Self::Quality, Self::Precision];
+    pub const ALL: [Self; 5] =
+        [Self::Distribution, Self::Serving, Self::Settings, Self::Quality, Self::Precision];
 
     /// The name in records, which is that of the option.
     pub fn name(self) -> &'static str {
         match self {
             Self::Distribution => "distribution",
+            Self::Serving => "serving",
             Self::Settings => "settings",
             Self::Quality => "quality",
             Self::Precision => "precision",

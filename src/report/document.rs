@@ -81,6 +81,7 @@ pub enum TableId {
     Results,
     WallTime,
     Distribution,
+    Serving,
     Settings,
     Quality,
     Precision,

@@ -18,6 +18,7 @@ use crate::analysis::agreement::Status;
 use crate::analysis::claims::Contradiction;
 use crate::analysis::metric::Better;
 use crate::analysis::metric::limits::Limit;
+use crate::analysis::metric::serving::QUEUE_PARTS;
 use crate::analysis::metric::share;
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
@@ -135,6 +136,8 @@ struct CaseEntry<'a> {
     scored_text: Option<ScoredText>,
     /// Null if the engine was not in use for a set time.
     stress: Option<Stress>,
+    /// The mean number of requests without a first token in each quarter of a round; null if requests do not overlap.
+    queue_over_time: Option<[f64; QUEUE_PARTS]>,
     metrics: Vec<MetricEntry<'a>>,
 }
 
@@ -247,6 +250,7 @@ fn document(report: &Report, price_per_hour: Option<f64>) -> Document<'_> {
         resources: row.resources.as_ref(),
         scored_text: row.scored_text,
         stress: row.stress,
+        queue_over_time: row.queue_over_time,
         metrics: row
             .summaries
             .iter()

@@ -54,6 +54,8 @@ headings! {
     AGAINST_NEXT_BEST = "against the next best", "the comparison of the best engine with the second one, with its interval.";
     REQUEST = "request", "the time of a whole request, from just before it was sent to the end of its answer; in `serve`, since its \
         arrival.";
+    QUEUE_OVER_TIME = "queue over\ntime", "the mean number of requests that wait for their first token, in each quarter of a round. If \
+        it grows from quarter to quarter, the engine does not keep up with the arrivals.";
     PER_SEQUENCE = "a\nsequence", "the time of a request, divided by the number of its sequences.";
     PER_TOKEN = "a\ntoken", "the time of a request, divided by the number of its new tokens.";
     OF_LINEAR_SCALING = "of linear\nscaling", "100 % if twice the sequences give twice the tokens per second.";

@@ -36,6 +36,7 @@ mod resources;
 mod rows;
 mod run_data;
 mod run_report;
+mod serving_table;
 mod settings;
 mod settings_table;
 mod stress;

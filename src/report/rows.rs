@@ -9,6 +9,7 @@ use super::resources::Resources;
 use super::wall_time::WallTime;
 use crate::analysis::metric::growth::GrowthPerMinute;
 use crate::analysis::metric::limits::Key;
+use crate::analysis::metric::serving::QUEUE_PARTS;
 use crate::analysis::metric::share::{Absent, StatedPeak};
 use crate::analysis::metric::{METRICS, Metric, MetricId, Shown};
 use crate::machine::Device;
@@ -41,6 +42,8 @@ pub struct Row {
     pub scored_text: Option<ScoredText>,
     /// How the engine changed, if it was in use for a set time.
     pub stress: Option<Stress>,
+    /// The mean number of requests without a first token in each quarter of a round, if requests overlap. The mean over all rounds.
+    pub queue_over_time: Option<[f64; QUEUE_PARTS]>,
     pub failure: Option<FailureSummary>,
     /// Whether an observation contradicts a claim of the engine, so that its results may look too good. Such a row has
     /// no rank.

@@ -12,6 +12,7 @@ use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::Key;
+use crate::analysis::metric::serving::{self, QUEUE_PARTS};
 use crate::analysis::metric::share::{self, Absent, StatedPeak};
 use crate::analysis::metric::{self, METRICS, MetricId, Observation};
 use crate::analysis::values::Values;
@@ -74,6 +75,7 @@ impl<'a> RunData<'a> {
             resources,
             scored_text: self.values.samples(case).find_map(|it| it.scores.as_ref()).map(ScoredText::from),
             stress: self.stress(case),
+            queue_over_time: self.queue_over_time(case),
             failure: self.failure(case),
             contradicted: false,
         }
@@ -90,6 +92,13 @@ impl<'a> RunData<'a> {
             latency: growth.latency,
             memory: growth.memory,
         })
+    }
+
+    fn queue_over_time(&self, case: usize) -> Option<[f64; QUEUE_PARTS]> {
+        let windows: Vec<[f64; QUEUE_PARTS]> =
+            self.values.observations(case).filter_map(|it| serving::queue_over_time(&it)).collect();
+        let mean = |part: usize| windows.iter().map(|it| it[part]).sum::<f64>() / windows.len() as f64;
+        (!windows.is_empty()).then(|| std::array::from_fn(mean))
     }
 
     /// The machine's limit for the case's headline, or the reason why there is none. `Ok(None)` if neither is known.

@@ -148,7 +148,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
         if Split::of(table).width(0..table.columns.len()) <= limit {
             break;
         }
-        let title = remove_column(table, index).title.replace('\n', " ");
+        let title = full_title(&remove_column(table, index));
         // At the usual width of one screen, a note would take a line of it.
         left_out.extend((limit < MIN_WIDTH_OF_EXTRAS - 1).then_some(title));
     }
@@ -161,7 +161,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
             Keep::Standard(_) if table.gap > 1 => table.gap = 1,
             Keep::Standard(_) | Keep::Extra(_) | Keep::Spare => {
                 let column = remove_column(table, index);
-                left_out.extend((!matches!(keep, Keep::Extra(_))).then(|| column.title.replace('\n', " ")));
+                left_out.extend((!matches!(keep, Keep::Extra(_))).then(|| full_title(&column)));
             }
         }
     }
@@ -179,6 +179,12 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
         };
         table.notes.push(format!("left out at a width of {limit}: {left_out} (`--full` shows {them})"));
     }
+}
+
+/// The title of a column in one line, after that of its group.
+fn full_title(column: &Column) -> String {
+    let group = column.group.map(|group| format!("{group} ")).unwrap_or_default();
+    format!("{group}{}", column.title).replace('\n', " ")
 }
 
 fn remove_column(table: &mut Table, index: usize) -> Column {

@@ -11,6 +11,7 @@ use super::grid::{self, Grid};
 use super::labels::Labels;
 use super::quality::QualityTable;
 use super::run_report::{Report, View};
+use super::serving_table::ServingTable;
 use super::verdict_lines::verdicts;
 use super::{compare, cost, entries, lines, overview, precision_table, settings_table, stress, targets};
 use crate::analysis::compare::Judgement;
@@ -76,6 +77,13 @@ impl Content for ReportContent<'_> {
             let layout = layouts(TableId::Distribution);
             parts.extend(DistributionTable::of(report).iter().flat_map(|it| it.sections(layout)));
         }
+        if view.has(TableId::Serving) {
+            let why = || {
+                vec![Section::NoTable("no table of overlapping requests: only `serve` and `offline` have them")]
+            };
+            let sections = ServingTable::of(report).map(|it| it.sections(layouts(TableId::Serving)));
+            parts.extend(sections.unwrap_or_else(why));
+        }
         if view.has(TableId::Settings) {
             let sections = settings_table::sections(report, layouts(TableId::Settings));
             let why = || {
@@ -132,6 +140,9 @@ impl Content for ReportContent<'_> {
             TableId::Distribution => DistributionTable::of(report)
                 .filter(|_| view.has(TableId::Distribution))
                 .map(|it| it.widest(layout)),
+            TableId::Serving => ServingTable::of(report)
+                .filter(|_| view.has(TableId::Serving))
+                .map(|it| it.table(layout)),
             TableId::Settings => {
                 settings_table::widest(report, layout).filter(|_| view.has(TableId::Settings))
             }

@@ -230,8 +230,9 @@ impl<'a> Launches<'a> {
             Purpose::OutputCheck => None,
         };
         let mut deadlines = self.settings.deadlines;
-        if configuration.role == Some(Role::Verifier) {
-            // It may compute each whole sequence again for every token, and without its answers no engine is verified.
+        if configuration.role == Some(Role::Verifier) || purpose == Purpose::OutputCheck {
+            // A verifier may compute each whole sequence again for every token, and some engines score a text token by token. The time of
+            // the check limits both.
             deadlines.answer = deadlines.answer.max(deadlines.load);
         }
         let conversation = Conversation::start(&launching, deadlines)?;

@@ -70,6 +70,33 @@ fn an_engine_gets_as_many_requests_as_it_takes_and_the_wait_of_the_others_counts
 }
 
 #[test]
+fn a_run_of_overlapping_requests_shows_their_latency_and_the_queue_over_time() {
+    let scratch = Scratch::new();
+    let shown = |options: &[&str]| {
+        let mut command = scratch.orchestrate();
+        let results = scratch.results();
+        command.args(options).arg("--results").arg(&results).env("COLUMNS", "120");
+        finish(&mut command).exits_with(0)
+    };
+    let engine = scratch.engine("one", ONE_AT_ONCE).display().to_string();
+    let plan = ["-e", &engine, "-s", "serve", "--prompt-tokens", "16", "--new-tokens", "4", "--requests", "12"];
+    let rate = ["--request-rate", "200", "--burstiness", "even"];
+    let run = shown(&[&plan[..], &rate, &SHORT[..6]].concat());
+    let again = shown(&["report"]);
+    for outcome in [&run, &again] {
+        let (_, table) = outcome.stdout.split_once("latency of overlapping requests, since their arrival:").unwrap();
+        for title in ["TTFT", "TTFT since sent", "ITL", "TPOT", "total", "queue over", "p95"] {
+            assert!(table.contains(title), "no {title}: {table}");
+        }
+        let line = table.lines().find(|line| line.starts_with("serve 200/s")).unwrap();
+        // Twelve requests come in 55 ms, and each takes at least 35 ms. So the queue grows, and then shrinks.
+        let queue = line.rsplit("  ").find(|cell| cell.contains(", ")).unwrap();
+        let parts: Vec<f64> = queue.trim().split(", ").map(|it| it.parse().unwrap()).collect();
+        assert!(parts.len() == 4 && parts[1] > 3.0 && parts[1] > parts[3], "{line}");
+    }
+}
+
+#[test]
 fn the_verifier_checks_the_tokens_of_overlapping_requests() {
     let wrong = format!("{FOUR_AT_ONCE} --wrong-from 1");
     let engines = [("four", FOUR_AT_ONCE), ("wrong", wrong.as_str())];

@@ -6,6 +6,7 @@ use super::status::{Agreement, Status, two_digits};
 use super::tokens::{Text, blocks};
 use super::verifier::Verifier;
 use crate::record::{CheckedOutput, RunRecord};
+use crate::shell::HINT;
 use crate::text::{plural, with_commas};
 
 /// The fewest compared tokens of an engine without `score`. The text of another model has fewer equal tokens in any precision.
@@ -46,7 +47,8 @@ pub fn status(record: &RunRecord, configuration: usize, agreement: &Agreement) -
     let compared = compared.into_iter().flatten().max().unwrap_or(0);
     if compared < MIN_TOKENS {
         let reason = format!(
-            "it does not support `score`, so {MIN_TOKENS} of its tokens must be compared, and the run has only {compared}"
+            "it does not support `score`, so {MIN_TOKENS} of its tokens must be compared, and the run has only {compared}\
+             {HINT}`--new-tokens {MIN_TOKENS}`"
         );
         return (Status::Unverified, vec![reason]);
     }

@@ -150,6 +150,26 @@ pub fn queue(observed: &Observation) -> Option<f64> {
     Some(waited_ns as f64 / positive_span(to_ns, from_ns)?)
 }
 
+/// The number of parts of a window in `queue_over_time`.
+pub const QUEUE_PARTS: usize = 4;
+
+/// The mean number of requests without a first token, in each part of the whole window: from its start to its last answer. In a window that
+/// is too much for the engine, it grows from part to part.
+pub fn queue_over_time(observed: &Observation) -> Option<[f64; QUEUE_PARTS]> {
+    let requests = || observed.sample.requests.iter();
+    let end_ns = requests().map(|it| it.answered_ns).max().filter(|_| observed.kind == Kind::Serve)?;
+    let start_ns = requests().map(|it| it.wanted_ns).min()?;
+    let part_ns = positive_span(end_ns, start_ns)? / QUEUE_PARTS as f64;
+    Some(std::array::from_fn(|part| {
+        let from_ns = start_ns as f64 + part as f64 * part_ns;
+        let waited_ns = |it: Request| {
+            let until_ns = stamps(it.sequence).first().copied().unwrap_or(it.times.answered_ns) as f64;
+            (until_ns.min(from_ns + part_ns) - (it.times.wanted_ns as f64).max(from_ns)).max(0.0)
+        };
+        all(observed).map(waited_ns).sum::<f64>() / part_ns
+    }))
+}
+
 /// Tokens per second in the steady part.
 pub fn served_rate(observed: &Observation) -> Option<f64> {
     let (from_ns, to_ns) = steady(observed)?;
@@ -285,6 +305,20 @@ mod tests {
         assert_eq!((value(request_rate), value(served_rate)), (1e7, 3e7));
         assert!((value(queue) - 0.4).abs() < 1e-9, "{}", value(queue));
         assert_eq!(with_shape(&arrivals(16), shape, first_tokens_since_sent), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn the_queue_over_time_shows_whether_an_engine_keeps_up() {
+        let launch = Launch::default();
+        let over_time = |sample: &Sample| {
+            let observed = Observation::without_record(sample, &launch, Kind::Serve, Mode::Warm);
+            queue_over_time(&observed).map(|parts| parts.map(|it| (it * 100.0).round() / 100.0))
+        };
+        // The four quarters have 100 ns. Each request takes 100 ns, and has its first token after 50 ns.
+        assert_eq!(over_time(&window()), Some([1.5, 1.5, 1.5, 0.5]));
+        let of_one = Sample { requests: window().requests[..1].to_vec(), ..window() };
+        assert_eq!(over_time(&of_one), Some([1.0, 1.0, 0.0, 0.0]));
+        assert_eq!(over_time(&Sample::default()), None);
     }
 
     #[test]

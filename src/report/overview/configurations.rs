@@ -127,6 +127,8 @@ impl<'a> Overview<'a> {
             return workload.to_string();
         }
         let suffix = match workload.strip_prefix(row.case.scenario.as_str()).map(str::trim) {
+            // The workload that searches the highest rate has the name of its metric.
+            Some(length) if length == metric.title => String::new(),
             Some(length) if !length.is_empty() => format!("\n@{length}"),
             _ if self.workloads.iter().filter(with_headline).count() > 1 => format!("\n{workload}"),
             _ => String::new(),

@@ -1,0 +1,95 @@
+//! The table of overlapping requests: the percentiles of their times, and how many of them wait for their first token over a round.
+
+use super::document::{Column, Keep, Layout, Line, Section, Table};
+use super::headings::{self, Heading, P50, P95, P99};
+use super::labels::Labels;
+use super::marks::{MIN_VALUES_FOR_P95, MIN_VALUES_FOR_P99, Mark};
+use super::rows::Row;
+use super::run_report::Report;
+use crate::analysis::metric::{Metric, MetricId, by_id};
+use crate::text::{shorten, significant_digits};
+use stats::Summary;
+
+/// The percentiles of the table, each with the number of values below which it is uncertain.
+const PERCENTILES: [(Heading, usize, fn(&Summary) -> f64); 3] = [
+    (P50, 0, |it| it.p50),
+    (P95, MIN_VALUES_FOR_P95, |it| it.p95),
+    (P99, MIN_VALUES_FOR_P99, |it| it.p99),
+];
+
+/// The metrics, each with the columns of its percentiles that a narrow terminal leaves out.
+const OF_REQUESTS: [(MetricId, [Keep; 3]); 5] = [
+    (MetricId::FIRST_TOKEN, [Keep::Always, Keep::Standard(3), Keep::Always]),
+    (MetricId::FIRST_TOKEN_SINCE_SENT, [Keep::Standard(2), Keep::Extra(1), Keep::Standard(2)]),
+    (MetricId::INTER_TOKEN, [Keep::Always, Keep::Standard(4), Keep::Always]),
+    (MetricId::TIME_PER_TOKEN, [Keep::Extra(3), Keep::Extra(2), Keep::Extra(3)]),
+    (MetricId::TOTAL, [Keep::Standard(1), Keep::Standard(5), Keep::Standard(1)]),
+];
+
+pub struct ServingTable<'a> {
+    report: &'a Report,
+    rows: Vec<&'a Row>,
+}
+
+impl<'a> ServingTable<'a> {
+    /// `None` if no requests overlap.
+    pub fn of(report: &'a Report) -> Option<Self> {
+        let serves = |row: &&Row| row.failure.is_none() && row.queue_over_time.is_some();
+        let rows: Vec<&Row> = report.rows.iter().filter(serves).collect();
+        (!rows.is_empty()).then_some(Self { report, rows })
+    }
+
+    pub fn sections(&self, layout: Layout) -> [Section; 2] {
+        let heading = "latency of overlapping requests, since their arrival:";
+        [Section::Heading(heading.into()), Section::Table(self.table(layout))]
+    }
+
+    /// The percentiles of each metric that has values.
+    pub fn table(&self, layout: Layout) -> Table {
+        let mut table = self.names(layout);
+        for (id, keeps) in OF_REQUESTS {
+            let metric = by_id(id);
+            if self.rows.iter().all(|row| row.summary(id).is_none()) {
+                continue;
+            }
+            for ((heading, needed, percentile), keep) in PERCENTILES.into_iter().zip(keeps) {
+                let column = Column::value(heading, metric.scale().symbol);
+                table.columns.push(Column { group: Some(metric.title), keep, ..column });
+                for (row, line) in self.rows.iter().zip(&mut table.lines) {
+                    line.cells.push(cell(metric, row.summary(id), needed, percentile));
+                }
+            }
+        }
+        let column = Column { is_text: true, ..Column::value(headings::QUEUE_OVER_TIME, "requests") };
+        table.columns.push(Column { keep: Keep::Standard(2), ..column });
+        for (row, line) in self.rows.iter().zip(&mut table.lines) {
+            let parts = row.queue_over_time.iter().flatten().map(|mean| significant_digits(*mean, 2));
+            line.cells.push(parts.collect::<Vec<_>>().join(", "));
+        }
+        let mut cells = table.lines.iter().flat_map(|line| &line.cells);
+        if cells.any(|cell| cell.starts_with(Mark::FewValues.sign())) {
+            table.notes.push(format!(
+                "{}; hint: more `--requests` or `--blocks`",
+                Mark::FewValues.legend()
+            ));
+        }
+        table
+    }
+
+    /// A table with the case and the engine of each row.
+    fn names(&self, layout: Layout) -> Table {
+        let layout = Layout { columns_of_varying_options: false, ..layout };
+        let labels = Labels::of(self.report, layout);
+        let columns = vec![Column::named(headings::CASE), Column::named(headings::ENGINE)];
+        let line = |row: &&Row| {
+            Line::of(vec![shorten(&row.case.label, layout.max_word), labels.short(&row.engine.label)])
+        };
+        Table { columns, lines: self.rows.iter().map(line).collect(), gap: layout.gap, ..Table::default() }
+    }
+}
+
+fn cell(metric: &Metric, summary: Option<&Summary>, needed: usize, percentile: fn(&Summary) -> f64) -> String {
+    let Some(summary) = summary else { return Mark::NotAvailable.to_string() };
+    let mark = if summary.n < needed { Mark::FewValues.sign() } else { "" };
+    format!("{mark}{}", metric.scale().write(percentile(summary)))
+}
