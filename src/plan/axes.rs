@@ -239,6 +239,10 @@ axes! {
     /// `uniform`, `lognormal` (many short, few long); default: `quarters`
     #[arg(value_name = "KIND", value_parser = choice_parser(lengths::NAMES))]
     lengths: Lengths, shape.lengths, "lengths", Named::NotDefault, "";
+    /// Numbers of tokens before each prompt that all requests of a round share, separated by commas, as those of a system prompt;
+    /// prefix caches are then allowed; only in `serve` and `offline`, default: 0
+    #[arg(value_name = "N", value_parser = whole_number(0, MAX_TOKENS), conflicts_with = "trace")]
+    shared_prefix: u32, shape.shared_prefix, "shared prefix", Named::NotDefault, "shared prefix ";
     /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`
     #[arg(value_name = "KIND|FILE")]
     prompts: Text, text, "prompts", Named::NotDefault, "";
@@ -273,6 +277,7 @@ impl Point {
     /// Sets the values that follow from others.
     fn derive(&mut self) {
         self.shape.text = self.text.kind();
+        self.shape.prefix_cache = self.shape.shared_prefix > 0;
         if let Some(trace) = self.shape.trace {
             let longest =
                 |tokens: fn(&TraceRequest) -> u32| trace.requests().iter().map(tokens).max().unwrap_or(1);
@@ -283,7 +288,7 @@ impl Point {
 
     /// The tokens of the prompt that is sent.
     pub fn all_prompt_tokens(&self) -> u32 {
-        self.shape.depth.saturating_add(self.prompt_tokens)
+        self.shape.tokens_before_prompt().saturating_add(self.prompt_tokens)
     }
 }
 

@@ -328,6 +328,14 @@ impl Workload {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
 
+    /// The tokens of the longest prompt. `of_texts`: those of the longest of the user's texts; `None` if they are unknown.
+    pub fn longest_prompt(&self, of_texts: impl FnOnce(&[String]) -> Option<usize>) -> Option<usize> {
+        match &self.prompt {
+            Prompt::Tokens(tokens) => Some(*tokens as usize),
+            Prompt::Text(text) => Some(self.shape.shared_prefix as usize + of_texts(text.texts())?),
+        }
+    }
+
     /// The time for which each engine is in use in a block, in a workload that sets this time in place of a number of requests.
     pub fn time_in_use(&self) -> Option<Duration> {
         let round = self.shape.duration.filter(|_| self.kind == Kind::Stress)?;

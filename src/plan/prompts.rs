@@ -19,6 +19,8 @@ use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
+/// The index of the prefix that all prompts of a window share, in place of that of a prompt.
+const SHARED_PREFIX: u32 = u32::MAX;
 /// A text with fewer ids than this gets a longer salt, because a few of its ids are soon drawn again.
 const MANY_IDS: usize = 64;
 /// The number of warm-up requests with the same prompt at the start of each case of a launch. An engine that reports
@@ -131,22 +133,42 @@ impl Prompts {
 
     /// A window of the text for each sequence, or the user's texts.
     fn text_windows(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
+        let prefix_tokens = workload.shape.shared_prefix as usize;
+        let of_prefix = PromptKey { sequence: SHARED_PREFIX, ..key };
+        let prefix = match prefix_tokens {
+            0 => Vec::new(),
+            tokens => self.text_window(workload, of_prefix, tokens, &self.bos)?,
+        };
+        // BOS stands once, at the start of the prompt.
+        let bos = if prefix.is_empty() { &self.bos[..] } else { &[] };
+        let after_prefix = |own: &[u32]| [&prefix[..], own].concat();
         let longest = match &workload.prompt {
             Prompt::Text(own) => {
-                let texts = own_texts(own.texts(), workload, key)?;
-                return texts.into_iter().map(|text| self.tokenizer.encode(text)).collect();
+                let texts = own_texts(own.texts(), workload, key)?.into_iter();
+                let encode = |text| self.tokenizer.encode(text);
+                let left_out = self.bos.len() - bos.len();
+                return texts.map(encode).map(|ids| Ok(after_prefix(&ids?[left_out..]))).collect();
             }
             Prompt::Tokens(tokens) => *tokens,
         };
         let lengths = workload.shape.prompt_lengths(longest).into_iter().zip(0..);
-        let window =
-            |(tokens, sequence)| self.text_window(workload, PromptKey { sequence, ..key }, tokens as usize);
+        let window = |(tokens, sequence)| {
+            let own = (tokens as usize).saturating_sub(prefix.len());
+            self.text_window(workload, PromptKey { sequence, ..key }, own, bos).map(|own| after_prefix(&own))
+        };
         lengths.map(window).collect()
     }
 
-    fn text_window(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Result<Vec<u32>> {
+    /// A window of the text after `bos`, with so many tokens together.
+    fn text_window(
+        &self,
+        workload: &Workload,
+        key: PromptKey,
+        tokens: usize,
+        bos: &[u32],
+    ) -> Result<Vec<u32>> {
         // A prompt without room for BOS and text is text alone.
-        let bos = if tokens > self.bos.len() { &self.bos[..] } else { &[] };
+        let bos = if tokens > bos.len() { bos } else { &[] };
         let body = tokens - bos.len();
         let ids = self.ids_of(workload.shape.text)?;
         let salt_tokens = match workload.shape.text.needs_ids() {
@@ -163,13 +185,9 @@ impl Prompts {
 
     /// The reason why the requests of a workload do not fit the model's context.
     pub fn excess(&self, workload: &Workload) -> Option<String> {
-        let prompt_tokens = match &workload.prompt {
-            Prompt::Tokens(tokens) => *tokens as usize,
-            Prompt::Text(own) => {
-                own.texts().iter().filter_map(|text| Some(self.tokenizer.encode(text).ok()?.len())).max()?
-            }
-        };
-        context::excess(self.context_tokens, prompt_tokens, workload)
+        let tokens = |text: &String| Some(self.tokenizer.encode(text).ok()?.len());
+        let longest = workload.longest_prompt(|texts| texts.iter().filter_map(tokens).max())?;
+        context::excess(self.context_tokens, longest, workload)
     }
 
     /// The request for these prompts, one for each sequence: as ids where the engine takes them, else as text. Without
@@ -193,6 +211,8 @@ impl Prompts {
             prompts: (is_batch && !takes_ids).then(|| batch.iter().map(text).collect()),
             prompts_ids: (is_batch && takes_ids).then(|| batch.to_vec()),
             use_cache: workload.shape.use_cache,
+            prefix_cache: workload.shape.prefix_cache
+                && capabilities.is_some_and(|capabilities| capabilities.prefix_cache_toggle),
             padding: workload.shape.padding.unwrap_or_default(),
             speculation: workload.shape.speculation,
             max_new_tokens: workload.max_new_tokens,
@@ -207,8 +227,8 @@ impl Prompts {
     /// The text of a prompt, for an engine that takes text.
     fn text(&self, workload: &Workload, ids: &[u32]) -> String {
         match &workload.prompt {
-            Prompt::Text(OwnText::One(text)) => text.clone(),
-            Prompt::Text(OwnText::File(_)) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
+            Prompt::Text(OwnText::One(text)) if workload.shape.shared_prefix == 0 => text.clone(),
+            Prompt::Text(_) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
         }
     }
 
@@ -352,6 +372,40 @@ mod tests {
         let capabilities = Capabilities { prompt_ids: true, ..Capabilities::default() };
         let request = prompts.request(&workload, &batch, Some(&capabilities), 1);
         assert_eq!((request.prompts_ids, request.prompt_ids), (Some(batch), None));
+    }
+
+    #[test]
+    fn the_prompts_of_a_window_may_share_their_beginning_and_nothing_else() {
+        let (prompts, nothing_shared) = (prompts(), Workload::specimen(Prompt::Tokens(64)));
+        let shape = Shape { requests: Some(5), ..Shape::default() };
+        let with_prefix = |tokens| Workload {
+            shape: Shape { shared_prefix: tokens, ..shape },
+            prompt: Prompt::Tokens(64 + tokens),
+            ..nothing_shared.clone()
+        };
+        let windows: Vec<_> = [0, 1]
+            .into_iter()
+            .map(|it| prompts.batch(&with_prefix(32), key(1, RequestKind::Measured, it)).unwrap())
+            .collect();
+        let starts_of = |batch: &[Vec<u32>], tokens: usize| -> std::collections::BTreeSet<Vec<u32>> {
+            batch.iter().map(|ids| ids[..tokens].to_vec()).collect()
+        };
+        for batch in &windows {
+            assert_eq!(batch.iter().map(Vec::len).collect::<Vec<_>>(), [96, 80, 64, 48, 96]);
+            assert_eq!((starts_of(batch, 32).len(), starts_of(batch, 36).len()), (1, 5));
+            let bos = prompts.bos.len();
+            assert!(batch.iter().all(|ids| ids[..bos] == prompts.bos && !ids[bos..].contains(&prompts.bos[0])));
+        }
+        assert_ne!(windows[0][0][..32], windows[1][0][..32]);
+        let alone = prompts.batch(&with_prefix(0), key(1, RequestKind::Measured, 0)).unwrap();
+        assert_eq!(starts_of(&alone, 5).len(), 5);
+        // The user's own texts follow the same prefix.
+        let own = Workload { prompt: Prompt::Text("Hello there".into()), ..with_prefix(32) };
+        let texts = prompts.batch(&own, key(1, RequestKind::Measured, 0)).unwrap();
+        assert_eq!(texts[0][..32], windows[0][0][..32]);
+        assert_eq!(texts[0][32..], prompts.tokenizer.encode("Hello there").unwrap()[prompts.bos.len()..]);
+        assert!(prompts.text(&own, &texts[0]).ends_with("Hello there"), "{}", prompts.text(&own, &texts[0]));
+        assert_eq!(own.longest_prompt(|_| Some(7)), Some(39));
     }
 
     #[test]

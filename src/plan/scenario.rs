@@ -108,6 +108,7 @@ impl Kind {
             trace: &[],
             requests: &[],
             lengths: &[],
+            shared_prefix: &[],
             ..axes
         };
         match self {
@@ -124,6 +125,7 @@ impl Kind {
                 trace: axes.trace,
                 requests: axes.requests,
                 lengths: axes.lengths,
+                shared_prefix: axes.shared_prefix,
                 prompts: axes.prompts,
                 ..Axes::of(axes.prompt_tokens, axes.new_tokens)
             },

@@ -20,6 +20,12 @@ pub struct Shape {
     pub depth: u32,
     #[serde(skip_serializing_if = "is_one")]
     pub batch: u32,
+    /// The tokens at the start of each prompt of a window that are the same in all of them. They come before the scenario's prompt.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shared_prefix: u32,
+    /// Whether requests may use keys and values of earlier requests, as only those that share their beginning may.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prefix_cache: bool,
     #[serde(skip_serializing_if = "Clone::clone")]
     pub use_cache: bool,
     /// The padding of a batch of uneven prompts.
@@ -76,6 +82,8 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             depth: 0,
+            shared_prefix: 0,
+            prefix_cache: false,
             batch: 1,
             use_cache: true,
             padding: None,
@@ -133,6 +141,11 @@ impl Shape {
         self.concurrency.unwrap_or_else(|| self.sequences())
     }
 
+    /// The tokens of a prompt before those of the scenario.
+    pub fn tokens_before_prompt(&self) -> u32 {
+        self.depth.saturating_add(self.shared_prefix)
+    }
+
     /// The lengths of the prompts of a round, if the longest has `longest` tokens.
     pub fn prompt_lengths(&self, longest: u32) -> Vec<u32> {
         (0..self.sequences()).map(|index| self.prompt_length(longest, index)).collect()
@@ -143,7 +156,10 @@ impl Shape {
     pub fn prompt_length(&self, longest: u32, index: u32) -> u32 {
         match (self.overlaps(), self.padding) {
             _ if self.trace.is_some() => self.of_trace(index).map_or(longest, |it| it.prompt_tokens),
-            (true, _) => self.lengths.of_prompt(longest, index),
+            (true, _) => {
+                let own = self.lengths.of_prompt(longest.saturating_sub(self.shared_prefix), index);
+                self.shared_prefix.saturating_add(own)
+            }
             (false, Some(_)) => lengths::quarters(longest, index),
             (false, None) => longest,
         }

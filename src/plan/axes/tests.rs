@@ -52,6 +52,21 @@ fn uneven_prompts_shrink_to_a_quarter_of_the_longest() {
 }
 
 #[test]
+fn only_prompts_that_begin_alike_allow_prefix_caches() {
+    let axes = Axes { requests: &[2], shared_prefix: &[0, 8], ..Axes::of(&[32], &[8]) };
+    let points = axes.points();
+    let found: Vec<_> = points
+        .iter()
+        .map(|it| (it.all_prompt_tokens(), it.shape.prompt_lengths(it.all_prompt_tokens()), it.shape.prefix_cache))
+        .collect();
+    assert_eq!(found, [(32, vec![32, 24], false), (40, vec![40, 32], true)]);
+    let labels: Vec<String> = points.iter().map(|it| axes.words_of(it, &axes).join(" ")).collect();
+    assert_eq!(labels, ["", "shared prefix 8"]);
+    let stored = serde_json::to_string(&points[1].shape).unwrap();
+    assert_eq!(stored, r#"{"shared_prefix":8,"prefix_cache":true,"requests":2}"#);
+}
+
+#[test]
 fn a_default_shape_is_not_stored() {
     assert_eq!(serde_json::to_string(&Shape::default()).unwrap(), "{}");
     let shape = Shape {
