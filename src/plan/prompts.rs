@@ -1,6 +1,7 @@
 //! Prompts as token ids: the user's text, windows of real text, or dependent prompts. Random numbers choose the window of each
 //! request, and every engine gets the same windows.
 
+mod conversations;
 pub mod dependent;
 pub mod held_out;
 pub mod windows;
@@ -78,7 +79,8 @@ impl Prompts {
         })
     }
 
-    /// The ids of the prompts for one request of a workload: one prompt for each sequence.
+    /// The ids of the prompts for one request of a workload: one prompt for each sequence. A later turn of a conversation has only its
+    /// new text here (see `conversations`).
     pub fn batch(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
         match workload.prompt {
             Prompt::Tokens(tokens) if Self::is_dependent(workload, key) => {
@@ -139,22 +141,29 @@ impl Prompts {
             0 => Vec::new(),
             tokens => self.text_window(workload, of_prefix, tokens, &self.bos)?,
         };
-        // BOS stands once, at the start of the prompt.
-        let bos = if prefix.is_empty() { &self.bos[..] } else { &[] };
-        let after_prefix = |own: &[u32]| [&prefix[..], own].concat();
+        // A later turn of a conversation has the prefix and BOS in the turns that it repeats. BOS stands before the prefix.
+        let is_first = |sequence: u32| workload.shape.turn_before(sequence).is_none();
+        let prefix_of = |sequence| if is_first(sequence) { &prefix[..] } else { &[] };
+        let has_bos = |sequence| is_first(sequence) && prefix.is_empty();
         let longest = match &workload.prompt {
             Prompt::Text(own) => {
-                let texts = own_texts(own.texts(), workload, key)?.into_iter();
-                let encode = |text| self.tokenizer.encode(text);
-                let left_out = self.bos.len() - bos.len();
-                return texts.map(encode).map(|ids| Ok(after_prefix(&ids?[left_out..]))).collect();
+                let texts = own_texts(own.texts(), workload, key)?.into_iter().zip(0..);
+                let own = |(text, sequence): (&String, u32)| -> Result<Vec<u32>> {
+                    let ids = self.tokenizer.encode(text)?;
+                    let left_out = if has_bos(sequence) { 0 } else { self.bos.len() };
+                    Ok([prefix_of(sequence), &ids[left_out..]].concat())
+                };
+                return texts.map(own).collect();
             }
             Prompt::Tokens(tokens) => *tokens,
         };
         let lengths = workload.shape.prompt_lengths(longest).into_iter().zip(0..);
-        let window = |(tokens, sequence)| {
+        let window = |(tokens, sequence): (u32, u32)| -> Result<Vec<u32>> {
+            let prefix = prefix_of(sequence);
+            let bos = if has_bos(sequence) { &self.bos[..] } else { &[] };
             let own = (tokens as usize).saturating_sub(prefix.len());
-            self.text_window(workload, PromptKey { sequence, ..key }, own, bos).map(|own| after_prefix(&own))
+            let own = self.text_window(workload, PromptKey { sequence, ..key }, own, bos)?;
+            Ok([prefix, &own].concat())
         };
         lengths.map(window).collect()
     }
@@ -227,7 +236,7 @@ impl Prompts {
     /// The text of a prompt, for an engine that takes text.
     fn text(&self, workload: &Workload, ids: &[u32]) -> String {
         match &workload.prompt {
-            Prompt::Text(OwnText::One(text)) if workload.shape.shared_prefix == 0 => text.clone(),
+            Prompt::Text(OwnText::One(text)) if !workload.shape.prefix_cache => text.clone(),
             Prompt::Text(_) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
         }
     }

@@ -109,6 +109,7 @@ impl Kind {
             requests: &[],
             lengths: &[],
             shared_prefix: &[],
+            turns: &[],
             ..axes
         };
         match self {
@@ -126,6 +127,7 @@ impl Kind {
                 requests: axes.requests,
                 lengths: axes.lengths,
                 shared_prefix: axes.shared_prefix,
+                turns: axes.turns,
                 prompts: axes.prompts,
                 ..Axes::of(axes.prompt_tokens, axes.new_tokens)
             },
