@@ -78,6 +78,8 @@ pub struct Capabilities {
     /// The most requests that may overlap.
     pub concurrency: u32,
     pub use_cache_toggle: bool,
+    /// Whether the engine obeys `prefix_cache`: it keeps keys and values across requests, but only where they allow it.
+    pub prefix_cache_toggle: bool,
     pub padding_sides: Vec<crate::Padding>,
     /// The kinds of speculation that a request may name. Kinds of a later version are left out.
     #[serde(deserialize_with = "known_kinds")]
@@ -103,6 +105,7 @@ impl Default for Capabilities {
             batch: 1,
             concurrency: 1,
             use_cache_toggle: false,
+            prefix_cache_toggle: false,
             padding_sides: Vec::new(),
             speculation: Vec::new(),
             ignore_eos: IgnoreEos::No,

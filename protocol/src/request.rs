@@ -118,6 +118,9 @@ pub struct Generate {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
     pub use_cache: bool,
+    /// Whether the engine may use keys and values of earlier requests that begin with the same ids, and may keep those of this one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prefix_cache: bool,
     pub padding: Padding,
     #[serde(skip_serializing_if = "Speculation::is_off")]
     pub speculation: Speculation,
@@ -138,6 +141,7 @@ impl Default for Generate {
             ignore_eos: false,
             sampling: None,
             use_cache: true,
+            prefix_cache: false,
             padding: Padding::Left,
             speculation: Speculation::Off,
             stream: false,

@@ -331,6 +331,19 @@ pub const METRICS: &[Metric] = &[
         of: |observed| serving::request_rate(observed).into_iter().collect(),
     },
     Metric {
+        id: MetricId::new("cached_prompt"),
+        title: "cached prompt",
+        unit: Unit::Share,
+        better: Better::Higher,
+        wording: Wording::Amount("cached prompt tokens"),
+        per: Per::Sample,
+        shown: Shown::Beside(MetricId::SERVED_RATE),
+        about: "the share of the prompt tokens that the engine took from its prefix cache, as it counts them, in the requests whose \
+                latency counts (cached_prompt_tokens / prompt_tokens). Absent if prefix caches are not allowed, or if the engine \
+                reports no such count.",
+        of: |observed| serving::cached_share(observed).into_iter().collect(),
+    },
+    Metric {
         id: MetricId::HIGHEST_RATE,
         title: "highest rate",
         unit: Unit::RequestsPerSecond,

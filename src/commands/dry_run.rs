@@ -172,7 +172,8 @@ fn describe_requests(plan: &Plan, workload: &Workload) -> String {
         Some(requests) => format!(" after {}", plural(requests, "warm-up request")),
         None => " after warm-up".into(),
     };
-    format!("{}: {requests}{warm_up}", workload.label)
+    let caches = if workload.shape.prefix_cache { "; prefix caches are allowed" } else { "" };
+    format!("{}: {requests}{warm_up}{caches}", workload.label)
 }
 
 fn describe_time(plan: &Plan, expected: &Expected) -> Vec<String> {

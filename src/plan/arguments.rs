@@ -238,7 +238,7 @@ fn point_of(workload: &Workload, is_of_sweep: bool) -> Point {
     let prompt_tokens = match workload.prompt {
         Prompt::Tokens(tokens) => {
             let of_axis = workload.shortened_from.filter(|_| is_of_sweep).unwrap_or(tokens);
-            of_axis.saturating_sub(workload.shape.depth)
+            of_axis.saturating_sub(workload.shape.tokens_before_prompt())
         }
         Prompt::Text(_) => 0,
     };

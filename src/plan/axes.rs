@@ -18,6 +18,7 @@ pub use shape::{PageCache, Shape};
 /// The most tokens of a prompt, a depth or an output: far more than any model's context.
 const MAX_TOKENS: u32 = 1 << 24;
 const MAX_BATCH: u32 = 1024;
+const MAX_TURNS: u32 = 1024;
 /// The axes of lengths.
 const LENGTHS: [&str; 2] = ["prompt_tokens", "new_tokens"];
 /// The names on the command line and in the protocol.
@@ -239,6 +240,14 @@ axes! {
     /// `uniform`, `lognormal` (many short, few long); default: `quarters`
     #[arg(value_name = "KIND", value_parser = choice_parser(lengths::NAMES))]
     lengths: Lengths, shape.lengths, "lengths", Named::NotDefault, "";
+    /// Numbers of tokens before each prompt that all requests of a round share, separated by commas, as those of a system prompt;
+    /// prefix caches are then allowed; only in `serve` and `offline`, default: 0
+    #[arg(value_name = "N", value_parser = whole_number(0, MAX_TOKENS), conflicts_with = "trace")]
+    shared_prefix: u32, shape.shared_prefix, "shared prefix", Named::NotDefault, "shared prefix ";
+    /// Numbers of requests in a conversation, separated by commas: each one repeats the one before it, with the engine's own answer and a
+    /// new text; prefix caches are then allowed; only in `serve` and `offline`, default: 1
+    #[arg(value_name = "N", value_parser = whole_number(1, MAX_TURNS), conflicts_with = "trace")]
+    turns: u32, shape.turns, "turns", Named::NotDefault, "turns ";
     /// Kinds of text, or files of prompts, separated by commas (see `orchestrate scenarios`); default: the scenario's, mostly `natural`
     #[arg(value_name = "KIND|FILE")]
     prompts: Text, text, "prompts", Named::NotDefault, "";
@@ -273,6 +282,7 @@ impl Point {
     /// Sets the values that follow from others.
     fn derive(&mut self) {
         self.shape.text = self.text.kind();
+        self.shape.prefix_cache = self.shape.shared_prefix > 0 || self.shape.turns > 1;
         if let Some(trace) = self.shape.trace {
             let longest =
                 |tokens: fn(&TraceRequest) -> u32| trace.requests().iter().map(tokens).max().unwrap_or(1);
@@ -283,7 +293,7 @@ impl Point {
 
     /// The tokens of the prompt that is sent.
     pub fn all_prompt_tokens(&self) -> u32 {
-        self.shape.depth.saturating_add(self.prompt_tokens)
+        self.shape.tokens_before_prompt().saturating_add(self.prompt_tokens)
     }
 }
 

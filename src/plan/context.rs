@@ -19,11 +19,7 @@ pub struct ContextLimit {
 
 impl ContextLimit {
     fn excess(&self, workload: &Workload) -> Option<String> {
-        let prompt_tokens = match workload.prompt {
-            Prompt::Tokens(tokens) => tokens as usize,
-            Prompt::Text(_) => self.prompt_tokens?,
-        };
-        excess(self.tokens, prompt_tokens, workload)
+        excess(self.tokens, workload.longest_prompt(|_| self.prompt_tokens)?, workload)
     }
 }
 
@@ -124,10 +120,8 @@ fn refusal(
     let context = limits.iter().filter_map(|(_, limit)| limit.tokens).max().unwrap_or_default();
     let workloads =
         selection.scenarios.iter().flat_map(|scenario| rows::workloads(selection, scenario, None));
-    let prompt_tokens = workloads.map(|workload| match workload.prompt {
-        Prompt::Tokens(tokens) => tokens,
-        Prompt::Text(_) => limits.iter().filter_map(|it| it.1.prompt_tokens).max().unwrap_or(0) as u32,
-    });
+    let of_texts = || limits.iter().filter_map(|it| it.1.prompt_tokens).max();
+    let prompt_tokens = workloads.map(|workload| workload.longest_prompt(|_| of_texts()).unwrap_or(0) as u32);
     let room = prompt_tokens.filter(|&tokens| tokens < context).max().map(|tokens| context - tokens);
     let sets_depth =
         |(workload, _): &(Workload, String)| selection.axes.depth.contains(&workload.shape.depth);

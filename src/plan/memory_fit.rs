@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::dtype::{bits, width};
-use super::{Configuration, Model, Plan, Prompt, Role, VERIFIER_DTYPE, engine_name, name_in_dtype};
+use super::{Configuration, Model, Plan, Role, VERIFIER_DTYPE, engine_name, name_in_dtype};
 use crate::engines::manifest::{QUANTIZE_OPTION, options_beside_precision};
 use crate::machine::Machine;
 use crate::shell::{Unavailable, megabytes};
@@ -82,15 +82,12 @@ impl Plan {
     fn largest_request(&self, configuration: &Configuration) -> u64 {
         let on_model = |index: usize| self.configurations[index].model == configuration.model;
         let requests = self.cases.iter().filter(|case| on_model(case.configuration)).map(|case| {
-            let prompt = match &case.workload.prompt {
-                Prompt::Tokens(tokens) => u64::from(*tokens),
-                // A token has at least one byte, so there are at most as many tokens as bytes.
-                Prompt::Text(text) => text.texts().iter().map(String::len).max().unwrap_or_default() as u64,
-            };
+            // A token has at least one byte, so there are at most as many tokens as bytes.
+            let prompt = case.workload.longest_prompt(|texts| texts.iter().map(String::len).max());
             // The verifier gets one sequence at a time.
             let is_verifier = configuration.role == Some(Role::Verifier);
             let sequences = if is_verifier { 1 } else { u64::from(case.workload.shape.most_at_once()) };
-            sequences * (prompt + u64::from(case.workload.max_new_tokens))
+            sequences * (prompt.unwrap_or_default() as u64 + u64::from(case.workload.max_new_tokens))
         });
         requests.max().unwrap_or(0)
     }

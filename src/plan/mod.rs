@@ -328,6 +328,18 @@ impl Workload {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
 
+    /// The tokens of the longest prompt, which is the last one of a conversation. `of_texts`: those of the longest of the user's texts;
+    /// `None` if they are unknown.
+    pub fn longest_prompt(&self, of_texts: impl FnOnce(&[String]) -> Option<usize>) -> Option<usize> {
+        let prefix = self.shape.shared_prefix as usize;
+        let text = match &self.prompt {
+            Prompt::Tokens(tokens) => (*tokens as usize).saturating_sub(prefix),
+            Prompt::Text(text) => of_texts(text.texts())?,
+        };
+        let earlier_turns = self.shape.turns.saturating_sub(1) as usize;
+        Some(prefix + text + earlier_turns * (text + self.max_new_tokens as usize))
+    }
+
     /// The time for which each engine is in use in a block, in a workload that sets this time in place of a number of requests.
     pub fn time_in_use(&self) -> Option<Duration> {
         let round = self.shape.duration.filter(|_| self.kind == Kind::Stress)?;

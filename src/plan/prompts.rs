@@ -1,6 +1,7 @@
 //! Prompts as token ids: the user's text, windows of real text, or dependent prompts. Random numbers choose the window of each
 //! request, and every engine gets the same windows.
 
+mod conversations;
 pub mod dependent;
 pub mod held_out;
 pub mod windows;
@@ -19,6 +20,8 @@ use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
+/// The index of the prefix that all prompts of a window share, in place of that of a prompt.
+const SHARED_PREFIX: u32 = u32::MAX;
 /// A text with fewer ids than this gets a longer salt, because a few of its ids are soon drawn again.
 const MANY_IDS: usize = 64;
 /// The number of warm-up requests with the same prompt at the start of each case of a launch. An engine that reports
@@ -76,7 +79,8 @@ impl Prompts {
         })
     }
 
-    /// The ids of the prompts for one request of a workload: one prompt for each sequence.
+    /// The ids of the prompts for one request of a workload: one prompt for each sequence. A later turn of a conversation has only its
+    /// new text here (see `conversations`).
     pub fn batch(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
         match workload.prompt {
             Prompt::Tokens(tokens) if Self::is_dependent(workload, key) => {
@@ -131,22 +135,49 @@ impl Prompts {
 
     /// A window of the text for each sequence, or the user's texts.
     fn text_windows(&self, workload: &Workload, key: PromptKey) -> Result<Vec<Vec<u32>>> {
+        let prefix_tokens = workload.shape.shared_prefix as usize;
+        let of_prefix = PromptKey { sequence: SHARED_PREFIX, ..key };
+        let prefix = match prefix_tokens {
+            0 => Vec::new(),
+            tokens => self.text_window(workload, of_prefix, tokens, &self.bos)?,
+        };
+        // A later turn of a conversation has the prefix and BOS in the turns that it repeats. BOS stands before the prefix.
+        let is_first = |sequence: u32| workload.shape.turn_before(sequence).is_none();
+        let prefix_of = |sequence| if is_first(sequence) { &prefix[..] } else { &[] };
+        let has_bos = |sequence| is_first(sequence) && prefix.is_empty();
         let longest = match &workload.prompt {
             Prompt::Text(own) => {
-                let texts = own_texts(own.texts(), workload, key)?;
-                return texts.into_iter().map(|text| self.tokenizer.encode(text)).collect();
+                let texts = own_texts(own.texts(), workload, key)?.into_iter().zip(0..);
+                let own = |(text, sequence): (&String, u32)| -> Result<Vec<u32>> {
+                    let ids = self.tokenizer.encode(text)?;
+                    let left_out = if has_bos(sequence) { 0 } else { self.bos.len() };
+                    Ok([prefix_of(sequence), &ids[left_out..]].concat())
+                };
+                return texts.map(own).collect();
             }
             Prompt::Tokens(tokens) => *tokens,
         };
         let lengths = workload.shape.prompt_lengths(longest).into_iter().zip(0..);
-        let window =
-            |(tokens, sequence)| self.text_window(workload, PromptKey { sequence, ..key }, tokens as usize);
+        let window = |(tokens, sequence): (u32, u32)| -> Result<Vec<u32>> {
+            let prefix = prefix_of(sequence);
+            let bos = if has_bos(sequence) { &self.bos[..] } else { &[] };
+            let own = (tokens as usize).saturating_sub(prefix.len());
+            let own = self.text_window(workload, PromptKey { sequence, ..key }, own, bos)?;
+            Ok([prefix, &own].concat())
+        };
         lengths.map(window).collect()
     }
 
-    fn text_window(&self, workload: &Workload, key: PromptKey, tokens: usize) -> Result<Vec<u32>> {
+    /// A window of the text after `bos`, with so many tokens together.
+    fn text_window(
+        &self,
+        workload: &Workload,
+        key: PromptKey,
+        tokens: usize,
+        bos: &[u32],
+    ) -> Result<Vec<u32>> {
         // A prompt without room for BOS and text is text alone.
-        let bos = if tokens > self.bos.len() { &self.bos[..] } else { &[] };
+        let bos = if tokens > bos.len() { bos } else { &[] };
         let body = tokens - bos.len();
         let ids = self.ids_of(workload.shape.text)?;
         let salt_tokens = match workload.shape.text.needs_ids() {
@@ -163,13 +194,9 @@ impl Prompts {
 
     /// The reason why the requests of a workload do not fit the model's context.
     pub fn excess(&self, workload: &Workload) -> Option<String> {
-        let prompt_tokens = match &workload.prompt {
-            Prompt::Tokens(tokens) => *tokens as usize,
-            Prompt::Text(own) => {
-                own.texts().iter().filter_map(|text| Some(self.tokenizer.encode(text).ok()?.len())).max()?
-            }
-        };
-        context::excess(self.context_tokens, prompt_tokens, workload)
+        let tokens = |text: &String| Some(self.tokenizer.encode(text).ok()?.len());
+        let longest = workload.longest_prompt(|texts| texts.iter().filter_map(tokens).max())?;
+        context::excess(self.context_tokens, longest, workload)
     }
 
     /// The request for these prompts, one for each sequence: as ids where the engine takes them, else as text. Without
@@ -193,6 +220,8 @@ impl Prompts {
             prompts: (is_batch && !takes_ids).then(|| batch.iter().map(text).collect()),
             prompts_ids: (is_batch && takes_ids).then(|| batch.to_vec()),
             use_cache: workload.shape.use_cache,
+            prefix_cache: workload.shape.prefix_cache
+                && capabilities.is_some_and(|capabilities| capabilities.prefix_cache_toggle),
             padding: workload.shape.padding.unwrap_or_default(),
             speculation: workload.shape.speculation,
             max_new_tokens: workload.max_new_tokens,
@@ -207,8 +236,8 @@ impl Prompts {
     /// The text of a prompt, for an engine that takes text.
     fn text(&self, workload: &Workload, ids: &[u32]) -> String {
         match &workload.prompt {
-            Prompt::Text(OwnText::One(text)) => text.clone(),
-            Prompt::Text(OwnText::File(_)) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
+            Prompt::Text(OwnText::One(text)) if !workload.shape.prefix_cache => text.clone(),
+            Prompt::Text(_) | Prompt::Tokens(_) => self.tokenizer.decode(ids),
         }
     }
 
@@ -317,162 +346,4 @@ fn random(label: &str, key: PromptKey, position: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use protocol::Padding;
-
-    use super::*;
-    use crate::plan::axes::Shape;
-
-    fn prompts() -> Prompts {
-        Prompts::open(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap()
-    }
-
-    fn key(block: u32, kind: RequestKind, index: u32) -> PromptKey {
-        PromptKey { seed: 0, nonce: None, block, kind, index, sequence: 0 }
-    }
-
-    /// The only prompt of a request.
-    fn one(prompts: &Prompts, workload: &Workload, key: PromptKey) -> Vec<u32> {
-        let [ids] = &prompts.batch(workload, key).unwrap()[..] else { panic!("a batch") };
-        ids.clone()
-    }
-
-    #[test]
-    fn the_prompts_of_a_batch_differ_and_the_first_is_the_prompt_of_a_single_request() {
-        let prompts = prompts();
-        let mut workload = Workload::specimen(Prompt::Tokens(64));
-        let key = key(1, RequestKind::Measured, 2);
-        let alone = one(&prompts, &workload, key);
-        workload.shape = Shape { batch: 5, padding: Some(Padding::Left), ..Shape::default() };
-        let batch = prompts.batch(&workload, key).unwrap();
-        assert_eq!(batch.iter().map(Vec::len).collect::<Vec<_>>(), [64, 48, 32, 16, 64]);
-        assert_eq!(batch[0], alone);
-        assert_ne!(batch[4], alone);
-        assert_ne!(hash_of_batch(&batch), hash(&alone));
-        let capabilities = Capabilities { prompt_ids: true, ..Capabilities::default() };
-        let request = prompts.request(&workload, &batch, Some(&capabilities), 1);
-        assert_eq!((request.prompts_ids, request.prompt_ids), (Some(batch), None));
-    }
-
-    #[test]
-    fn each_nonce_gives_other_prompts_of_the_same_lengths_and_repeats_its_own() {
-        let (prompts, workload) = (prompts(), Workload::specimen(Prompt::Tokens(64)));
-        let nonces = [None, Some(0), Some(1), Some(2), Some(protocol::MAX_INTEGER)];
-        for kind in [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured] {
-            let with = |nonce| one(&prompts, &workload, PromptKey { nonce, ..key(0, kind, 0) });
-            let all: std::collections::BTreeSet<Vec<u32>> = nonces.into_iter().map(with).collect();
-            assert!(all.len() == nonces.len() && all.iter().all(|ids| ids.len() == 64), "{kind:?}");
-            assert_eq!(with(Some(7)), with(Some(7)));
-            let of_recipe = PromptKey { nonce: Some(7), ..key(0, kind, 0) }.without_nonce();
-            assert_eq!(one(&prompts, &workload, of_recipe), with(None));
-        }
-    }
-
-    #[test]
-    fn all_requests_except_identical_warm_ups_have_different_random_numbers() {
-        let kinds = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
-        let numbers = kinds.into_iter().flat_map(|kind| {
-            (0..3).flat_map(move |block| {
-                (IDENTICAL_WARM_UPS..20).map(move |index| random("decode", key(block, kind, index), 0))
-            })
-        });
-        let distinct: std::collections::BTreeSet<u64> = numbers.collect();
-        assert_eq!(distinct.len(), kinds.len() * 3 * (IDENTICAL_WARM_UPS..20).len());
-        assert_eq!(
-            random("decode", key(1, RequestKind::Warmup, 0), 0),
-            random("decode", key(1, RequestKind::Warmup, 1), 0)
-        );
-    }
-
-    #[test]
-    fn no_prompt_of_the_default_suite_is_a_prefix_of_another() {
-        let prompts = prompts();
-        let mut all: Vec<Vec<u32>> = Vec::new();
-        for scenario in crate::plan::scenario::named("default").unwrap() {
-            for tokens in scenario.axes.prompt_tokens {
-                let mut workload = Workload::specimen(Prompt::Tokens(*tokens));
-                workload.label = format!("{} {tokens}", scenario.name);
-                let keys = [
-                    key(0, RequestKind::Warmup, 0),
-                    key(0, RequestKind::Warmup, 2),
-                    key(0, RequestKind::Measured, 0),
-                ];
-                all.extend(keys.map(|key| one(&prompts, &workload, key)));
-            }
-        }
-        let bos = prompts.bos.len();
-        for (index, ids) in all.iter().enumerate() {
-            for other in &all[..index] {
-                let shared =
-                    ids[bos..].iter().zip(&other[bos..]).take_while(|(id, other)| id == other).count();
-                assert!(shared < SALT_TOKENS, "{shared} tokens are shared: {ids:?} {other:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn each_prompt_has_its_own_salt_except_identical_warm_ups() {
-        let prompts = prompts();
-        let workload = Workload::specimen(Prompt::Tokens(64));
-        let ids = |block, kind, index| one(&prompts, &workload, key(block, kind, index));
-        let bos = prompts.bos.len();
-        let starts: std::collections::BTreeSet<Vec<u32>> = (0..5)
-            .flat_map(|block| (0..10).map(move |index| (block, index)))
-            .map(|(block, index)| ids(block, RequestKind::Measured, index)[bos..bos + SALT_TOKENS].to_vec())
-            .collect();
-        assert_eq!(starts.len(), 5 * 10);
-        assert_eq!(ids(2, RequestKind::Warmup, 0), ids(2, RequestKind::Warmup, 1));
-        assert_ne!(ids(2, RequestKind::Warmup, 1), ids(2, RequestKind::Warmup, 2));
-        assert_ne!(ids(2, RequestKind::Warmup, 0), ids(3, RequestKind::Warmup, 0));
-    }
-
-    #[test]
-    fn no_prompt_of_an_odd_text_repeats_within_a_run() {
-        let prompts = prompts();
-        for text in [TextKind::Special, TextKind::Random, TextKind::Whitespace, TextKind::Repeated] {
-            let shape = Shape { text, ..Shape::default() };
-            let workload = Workload { shape, ..Workload::specimen(Prompt::Tokens(128)) };
-            let keys = (0..5).flat_map(|block| (0..20).map(move |index| (block, index)));
-            let all: std::collections::BTreeSet<Vec<u32>> = keys
-                .map(|(block, index)| one(&prompts, &workload, key(block, RequestKind::Measured, index)))
-                .map(|ids| ids[..40].to_vec())
-                .collect();
-            assert_eq!(all.len(), 5 * 20, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn special_prompts_have_only_special_tokens_and_random_ones_have_none() {
-        let prompts = prompts();
-        let special = prompts.tokenizer.special_ids();
-        assert!(!special.is_empty() && prompts.bos.iter().all(|id| special.contains(id)), "{special:?}");
-        let ids = |text| {
-            let shape = Shape { text, ..Shape::default() };
-            let workload = Workload { shape, ..Workload::specimen(Prompt::Tokens(512)) };
-            one(&prompts, &workload, key(0, RequestKind::Measured, 0))[prompts.bos.len()..].to_vec()
-        };
-        assert!(ids(TextKind::Special).iter().all(|id| special.contains(id)));
-        assert!(!ids(TextKind::Random).iter().any(|id| special.contains(id)));
-    }
-
-    #[test]
-    fn a_text_without_tokens_is_an_error_that_names_its_kind() {
-        let prompts = prompts();
-        prompts.ids_of_texts[TextKind::Special as usize].set(Vec::new()).unwrap();
-        let shape = Shape { text: TextKind::Special, ..Shape::default() };
-        let workload = Workload { shape, ..Workload::specimen(Prompt::Tokens(8)) };
-        let error = prompts.batch(&workload, key(0, RequestKind::Measured, 0)).unwrap_err();
-        assert_eq!(error.to_string(), "the tokenizer has no tokens for prompts of `special`");
-    }
-
-    #[test]
-    fn a_prompt_has_the_requested_length_and_the_tokenizers_bos() {
-        let prompts = prompts();
-        let workload = Workload::specimen(Prompt::Tokens(128));
-        let ids = one(&prompts, &workload, key(0, RequestKind::Measured, 3));
-        assert_eq!(ids.len(), 128);
-        assert_eq!(ids[..prompts.bos.len()], prompts.bos[..]);
-        assert_ne!(ids, one(&prompts, &workload, key(0, RequestKind::Measured, 4)));
-        assert_eq!(ids, one(&prompts, &workload, key(0, RequestKind::Measured, 3)));
-    }
-}
+mod tests;

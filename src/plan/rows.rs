@@ -300,11 +300,11 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
     points.into_iter().map(workload).collect()
 }
 
-/// The longest prompt of a request that the context holds, if the point has a longer one. Only a prompt without a depth is
+/// The longest prompt of a request that the context holds, if the point has a longer one. Only a prompt with nothing before it is
 /// shortened, and it stays longer than the output: otherwise the request would not be what the scenario measures.
 fn longest_prompt(point: &Point, context: u32) -> Option<u32> {
     let room = context.checked_sub(point.new_tokens)?;
-    let is_useful = point.shape.depth == 0 && room > point.new_tokens;
+    let is_useful = point.shape.tokens_before_prompt() == 0 && room > point.new_tokens;
     (is_useful && point.prompt_tokens > room).then_some(room)
 }
 

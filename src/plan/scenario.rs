@@ -108,6 +108,8 @@ impl Kind {
             trace: &[],
             requests: &[],
             lengths: &[],
+            shared_prefix: &[],
+            turns: &[],
             ..axes
         };
         match self {
@@ -124,6 +126,8 @@ impl Kind {
                 trace: axes.trace,
                 requests: axes.requests,
                 lengths: axes.lengths,
+                shared_prefix: axes.shared_prefix,
+                turns: axes.turns,
                 prompts: axes.prompts,
                 ..Axes::of(axes.prompt_tokens, axes.new_tokens)
             },

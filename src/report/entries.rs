@@ -114,6 +114,8 @@ struct LimitEntry<'a> {
 struct CaseEntry<'a> {
     case: &'a str,
     scenario: &'a str,
+    /// Whether the requests allow prefix caches.
+    prefix_cache: bool,
     engine: &'a Engine,
     launches: usize,
     samples: usize,
@@ -233,6 +235,7 @@ fn document(report: &Report, price_per_hour: Option<f64>) -> Document<'_> {
     let cases = report.rows.iter().map(|row| CaseEntry {
         case: &row.case.label,
         scenario: &row.case.scenario,
+        prefix_cache: row.case.prefix_cache,
         engine: &row.engine,
         launches: row.launches,
         samples: row.samples,

@@ -12,7 +12,7 @@ use super::limits;
 use super::marks::{MIN_VALUES_FOR_P99, Mark};
 use super::outputs;
 use super::ranking::why_no_values;
-use super::rows::{Engine, FailedConfiguration, FailureSummary, Row, group_by_key};
+use super::rows::{Engine, FailedConfiguration, FailureSummary, Row, group_by_key, with_prefix_caches};
 use super::run_report::{Report, View};
 use super::verdict_lines;
 use crate::analysis::metric::{METRICS, Metric, MetricId, Scale, Shown, Unit, by_id};
@@ -225,7 +225,7 @@ impl<'a> Grid<'a> {
     /// Explanations of the marks and the columns of the table, one line each.
     pub fn legend(&self, view: &View, labels: &Labels) -> Vec<String> {
         let report = self.report;
-        let mut legend = Vec::new();
+        let mut legend: Vec<String> = with_prefix_caches(&report.rows).into_iter().collect();
         if self.marks.contains(&Mark::FewValues) {
             let remedy = rounds_for_p99(report)
                 .map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));

@@ -111,6 +111,8 @@ fn prompts(data: &RunData) -> Vec<String> {
         }
         let Some(range) = Range::of(data.values.samples(index)) else { continue };
         let planned = match &case.workload.prompt {
+            // The prompts of a conversation have the engine's own answers.
+            Prompt::Tokens(_) if case.workload.shape.turns > 1 => continue,
             Prompt::Tokens(longest) => {
                 let planned = Range::over(case.workload.shape.prompt_lengths(*longest).into_iter());
                 match planned.filter(|planned| *planned != range) {

@@ -108,6 +108,8 @@ pub struct Case {
     pub headline: Option<&'static Metric>,
     /// The engine scores a text, and generates nothing.
     pub scores_text: bool,
+    /// Its requests allow prefix caches.
+    pub prefix_cache: bool,
     /// Measured requests in each block.
     pub rounds: u32,
     /// The planned warm-up requests; `None` where the run itself decided when each warm-up ended.
@@ -215,6 +217,13 @@ pub fn group_by_key<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec
         }
     }
     groups
+}
+
+/// A line about the cases whose requests allow prefix caches. Others allow none.
+pub fn with_prefix_caches(rows: &[Row]) -> Option<String> {
+    let cases = rows.iter().filter(|row| row.case.prefix_cache).map(|row| (row.case.label.as_str(), ()));
+    let cases: Vec<&str> = group_by_key(cases).into_iter().map(|(case, _)| case).collect();
+    (!cases.is_empty()).then(|| format!("prefix caches are allowed in: {}", cases.join(", ")))
 }
 
 impl Row {

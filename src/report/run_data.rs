@@ -309,6 +309,7 @@ fn case_of(plan: &Plan, workload: &Workload) -> Case {
         scenario: line(&workload.scenario),
         headline: metric::headline(plan, workload),
         scores_text: workload.kind == Kind::Score,
+        prefix_cache: workload.shape.prefix_cache,
         rounds: workload.rounds,
         warmup: workload.warmup,
     }

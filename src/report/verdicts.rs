@@ -59,7 +59,8 @@ pub struct PairVerdict {
     pub sentence: String,
 }
 
-/// The geometric mean of an engine's headline ratios over all workloads. JSON has these names, so they never change.
+/// The geometric mean of an engine's headline ratios over all workloads without prefix caches. JSON has these names, so they never
+/// change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     pub engine: String,
@@ -303,8 +304,8 @@ fn preset_effects(
 /// The means of all engines but the references. Verified engines come first, then unverified engines, then engines with a
 /// contradicted claim; within each group, the best comes first. An engine that failed in a workload or is wrong has no mean.
 fn means(rows: &[(usize, Row)], pairs: &[PairVerdict]) -> Vec<Mean> {
-    // A scored text has no ratios.
-    let rows = || rows.iter().filter(|(_, row)| !row.case.scores_text);
+    // A scored text has no ratios, and an engine with a prefix cache computes less than one without.
+    let rows = || rows.iter().filter(|(_, row)| !row.case.scores_text && !row.case.prefix_cache);
     let cases: BTreeSet<&str> = rows().map(|(_, row)| row.case.label.as_str()).collect();
     let compared = rows().filter(|(_, row)| !row.is_reference());
     let engines = group_by_key(

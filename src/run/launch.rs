@@ -49,6 +49,13 @@ pub(super) enum Purpose {
     OutputCheck,
 }
 
+/// Checks an answer against the request and against the facts of the engine that gave it.
+pub(super) fn verify_answer(launch: &Launch, answer: &Answer, expected: Expected) -> Result<(), Cause> {
+    let expected = Expected { elapsed_ns: answer.elapsed_ns(), ..expected };
+    let facts = launch.loaded.as_ref().map(|loaded| &loaded.facts);
+    expected.with_engine(launch.hello.as_ref(), facts).verify(&answer.generated)
+}
+
 /// A started engine. `Launches::launch` also loads the model, if the engine speaks the whole protocol.
 pub(super) struct Launched {
     pub conversation: Conversation,
@@ -117,8 +124,7 @@ impl Launched {
 
     /// Checks an answer against the request and against the engine's own facts.
     pub fn verify(&self, answer: &Answer, expected: Expected) -> Result<(), Cause> {
-        let expected = Expected { elapsed_ns: answer.elapsed_ns(), ..expected };
-        expected.with_engine(self.hello(), self.facts()).verify(&answer.generated)
+        verify_answer(&self.launch, answer, expected)
     }
 
     /// A failure of this engine, with the number of the launch if the launch is recorded.

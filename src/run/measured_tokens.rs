@@ -289,7 +289,8 @@ impl OutputChecks<'_, '_> {
         let key = self.plan.prompt_key(block, sample.kind, index);
         let path = &self.plan.configurations[unverified.configuration].model.path;
         let (prompts, workload) = (self.requests.prompts(path)?, &self.plan.cases[sample.case].workload);
-        let batch = prompts.batch(workload, key).ok()?;
+        let texts = prompts.batch(workload, key).ok()?;
+        let batch = prompts.conversations(workload, texts, &sample.iteration.sequences);
         let is_same = prompts::hash_of_batch(&batch) == sample.prompt_hash;
         let ids = batch.into_iter().nth(record.checked_sequence(sample)).filter(|_| is_same)?;
         let mut launches = record.launches_of(unverified.configuration);

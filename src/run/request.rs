@@ -179,7 +179,8 @@ impl<'a> Requests<'a> {
         let sample = window.make(launched).await.map_err(|cause| launched.failure(when, cause))?;
         // A search gives one of its steps.
         let key = PromptKey { index: Sample::prompt_index(window.key.index, sample.repeat), ..window.key };
-        let batch = Window { key, ..window }.batch().map_err(|cause| launched.failure(when, cause))?;
+        let texts = Window { key, ..window }.texts().map_err(|cause| launched.failure(when, cause))?;
+        let batch = prompts.conversations(workload, texts, &sample.iteration.sequences);
         let (prompt_hash, recipe_hash) = self.digests(launched, workload, key, &batch);
         Ok(Sample { prompt_hash, recipe_hash, repeat: repeat + sample.repeat, ..sample })
     }

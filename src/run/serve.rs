@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use protocol::{Generate, Iteration};
 
-use super::launch::Launched;
+use super::launch::{Launched, verify_answer};
 use super::verify::{self, Expected};
 use crate::analysis::metric::{self, Observation};
 use crate::plan::arrivals::{Rate, arrivals};
@@ -28,8 +28,8 @@ pub(super) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// The prompts of the requests.
-    pub fn batch(&self) -> Result<Vec<Vec<u32>>, Cause> {
+    /// The prompts of the requests; of a later turn of a conversation, its new text.
+    pub fn texts(&self) -> Result<Vec<Vec<u32>>, Cause> {
         self.prompts.batch(self.workload, self.key).map_err(|error| Cause::reported_unsupported(&error))
     }
 
@@ -49,16 +49,18 @@ impl Window<'_> {
         }
     }
 
+    /// Requests at this rate. Of conversations, fewer arrive, so that the mean rate of all their requests is this one.
     fn at_rate(&self, per_second: f64) -> Wishes {
         let shape = &self.workload.shape;
         let seed = Prompts::arrival_seed(self.workload, self.key);
-        Wishes::At(arrivals(per_second, shape.burstiness, shape.sequences(), seed))
+        let per_second = per_second / f64::from(shape.turns.max(1));
+        Wishes::At(arrivals(per_second, shape.burstiness, shape.conversations(), seed))
     }
 
     /// Searches the highest rate that keeps the limits, by bisection below the rate of answers to requests that are all wanted at once.
     async fn make_at_highest_rate(&self, launched: &mut Launched) -> Result<Sample, Cause> {
-        let requests = self.workload.shape.sequences();
-        let at_once = self.make_with(launched, Wishes::Users(requests as usize)).await?;
+        let (requests, users) = (self.workload.shape.sequences(), self.workload.shape.conversations());
+        let at_once = self.make_with(launched, Wishes::Users(users as usize)).await?;
         let (mut held, mut failed) = (0.0, f64::from(requests) * 1e9 / at_once.elapsed_ns().max(1) as f64);
         let (mut best, mut slowest, mut search) = (None, None, Vec::new());
         for step in 1..=SEARCH_STEPS {
@@ -94,35 +96,58 @@ impl Window<'_> {
     /// start of the window.
     async fn make_with(&self, launched: &mut Launched, wishes: Wishes) -> Result<Sample, Cause> {
         let Self { prompts, workload, longest, .. } = *self;
-        let capabilities = launched.hello().map(|hello| hello.capabilities.clone());
-        let request = |(ids, index): (&Vec<u32>, u32)| Generate {
-            max_new_tokens: workload.shape.output_length(workload.max_new_tokens, index),
-            ..prompts.request(workload, std::slice::from_ref(ids), capabilities.as_ref(), launched.next_id())
-        };
-        let requests: Vec<Generate> = self.batch()?.iter().zip(0..).map(request).collect();
-        let lengths: Vec<(Option<u32>, u32)> = requests
-            .iter()
-            .map(|it| (it.prompt_ids.as_ref().map(|ids| ids.len() as u32), it.max_new_tokens))
-            .collect();
-        let engine = capabilities.map_or(1, |it| it.concurrency.max(1)) as usize;
+        let (shape, texts) = (&workload.shape, self.texts()?);
         let deadline = launched.conversation.deadlines.answer.min(longest);
         let cpu_time = launched.cpu_time();
+        let Launched { conversation, launch, requests: ids, .. } = launched;
+        let launch = &*launch;
+        let capabilities = launch.hello.as_ref().map(|hello| &hello.capabilities);
+        let engine = capabilities.map_or(1, |it| it.concurrency.max(1)) as usize;
+        let mut request = |prompt: &Vec<u32>, index: usize| {
+            *ids += 1;
+            Generate {
+                max_new_tokens: shape.output_length(workload.max_new_tokens, index as u32),
+                ..prompts.request(workload, std::slice::from_ref(prompt), capabilities, *ids - 1)
+            }
+        };
+        let turns = shape.turns.max(1) as usize;
+        let mut prompts_so_far: Vec<Vec<u32>> = texts.iter().step_by(turns).cloned().collect();
+        let firsts = prompts_so_far.iter().enumerate();
+        let firsts: Vec<Generate> = firsts.map(|(number, prompt)| request(prompt, number * turns)).collect();
+        let next_turn = |number: usize, answered: &[Served]| -> Result<Option<Generate>, Cause> {
+            let index = number * turns + answered.len();
+            let Some(last) = answered.last().filter(|_| answered.len() < turns) else { return Ok(None) };
+            // The next prompt has this answer, so it must be valid.
+            verify_answer(launch, &last.answer, self.expected(last))?;
+            let mut sequences = last.answer.generated.iterations.iter().flat_map(|it| &it.sequences);
+            let prompt = sequences.next().map(|answer| {
+                let before = std::mem::take(&mut prompts_so_far[number]);
+                prompts.next_turn(&before, answer, &texts[index])
+            });
+            let next = prompt.as_ref().map(|prompt| request(prompt, index));
+            prompts_so_far[number] = prompt.unwrap_or_default();
+            Ok(next)
+        };
         let before = cpu_time.read();
-        let served = process::serve(&mut launched.conversation, requests, wishes, engine, deadline).await;
+        let served = process::serve(conversation, firsts, next_turn, wishes, engine, deadline).await;
         let served = served.map_err(|cause| cause.if_too_slow(deadline == longest, longest))?;
         launched.cpu_use_of_request = cpu_time.read().since(before);
-        for (Served { answer, .. }, (prompt_tokens, max_new_tokens)) in served.iter().zip(lengths) {
-            let expected = Expected {
-                prompt_tokens: vec![prompt_tokens],
-                max_new_tokens,
-                ignore_eos: workload.ignore_eos,
-                ..Expected::default()
-            };
-            launched.verify(answer, expected)?;
-            verify::verify_not_streamed(answer)?;
+        for served in &served {
+            launched.verify(&served.answer, self.expected(served))?;
+            verify::verify_not_streamed(&served.answer)?;
         }
         launched.conversation.refuse_unrequested()?;
         Ok(sample(served))
+    }
+
+    /// The values that an answer must agree with.
+    fn expected(&self, served: &Served) -> Expected {
+        Expected {
+            prompt_tokens: vec![served.prompt_tokens],
+            max_new_tokens: served.max_new_tokens,
+            ignore_eos: self.workload.ignore_eos,
+            ..Expected::default()
+        }
     }
 }
 
@@ -138,7 +163,7 @@ fn sample(served: Vec<Served>) -> Sample {
     let answered_ns = served.iter().map(|it| it.answer.answered_ns).max().unwrap_or_default();
     let end_ns = answered_ns.saturating_sub(start_ns);
     let (mut requests, mut sequences, mut device_memory) = (Vec::new(), Vec::new(), None);
-    for Served { wanted_ns, answer } in served {
+    for Served { wanted_ns, answer, .. } in served {
         let since_start = |ns: u64| ns.saturating_sub(start_ns);
         let sent_ns = since_start(answer.sent_ns);
         let answered_ns = since_start(answer.answered_ns);
@@ -166,7 +191,8 @@ mod tests {
         let sequence = Sequence { token_ns: Some(stamps.to_vec()), ..Sequence::default() };
         let iteration = Iteration { start_ns: 1, end_ns: answered_ns - sent_ns, sequences: vec![sequence] };
         let generated = Generated { iterations: vec![iteration], ..Generated::default() };
-        Served { wanted_ns, answer: Answer { generated, tokens: Vec::new(), sent_ns, answered_ns } }
+        let answer = Answer { generated, tokens: Vec::new(), sent_ns, answered_ns };
+        Served { wanted_ns, prompt_tokens: None, max_new_tokens: 2, answer }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Plan, Prompt, Role, Workload};
+use crate::plan::{Configuration, Plan, Role, Workload};
 use crate::record::RunRecord;
 
 /// The samples of each workload that are checked beside the last one of each block: some of other blocks, and those with a
@@ -87,17 +87,15 @@ fn checked_tokens(plan: &Plan, verifier: usize, blocks: u32) -> u64 {
 }
 
 fn prompt_tokens(workload: &Workload) -> u64 {
-    match &workload.prompt {
-        Prompt::Tokens(tokens) => u64::from(*tokens),
-        // A token of text has about four bytes.
-        Prompt::Text(text) => text.texts().iter().map(|it| it.len() as u64 / 4 + 1).max().unwrap_or_default(),
-    }
+    // A token of text has about four bytes.
+    let of_texts = |texts: &[String]| texts.iter().map(|it| it.len() / 4 + 1).max();
+    workload.longest_prompt(of_texts).unwrap_or_default() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Case;
+    use crate::plan::{Case, Prompt};
 
     /// A plan with a verifier and two engines in one workload, whose requests have 92 prompt tokens and this many new ones.
     fn plan(new_tokens: u32) -> Plan {

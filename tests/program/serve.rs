@@ -224,6 +224,134 @@ fn requests_of_a_window_may_have_lengths_of_a_distribution() {
     assert_eq!(run.report["outputs"][0]["status"], "exact", "{}", run.report["outputs"]);
 }
 
+/// An engine with a prefix cache, and one without.
+fn with_and_without_prefix_cache() -> [(&'static str, &'static str); 2] {
+    [("cached", "--prefix-cache true"), ("plain", "")]
+}
+
+/// The cached and all prompt tokens of each request of an engine, by case.
+fn prompt_tokens(run: &Run, label: &str) -> Vec<Vec<(Option<u64>, u64)>> {
+    let count = |it: &Value| (it["cached_prompt_tokens"].as_u64(), it["prompt_tokens"].as_u64().unwrap());
+    let samples = run.record.samples_of(label).into_iter();
+    samples.map(|it| it["iteration"]["sequences"].as_array().unwrap().iter().map(count).collect()).collect()
+}
+
+#[test]
+fn a_shared_prefix_comes_from_the_cache_of_an_engine_that_has_one() {
+    let options = ["--concurrency", "1", "--shared-prefix", "0,48"];
+    let run = serve(&with_and_without_prefix_cache(), Verifier::Engine(""), &options);
+    let [alone, shared] = &prompt_tokens(&run, "cached")[..] else { panic!("{}", run.report) };
+    assert_eq!(alone[..], [16, 12, 8, 4].map(|tokens| (Some(0), tokens)));
+    assert_eq!(shared.iter().map(|it| it.1).collect::<Vec<_>>(), [64, 60, 56, 52]);
+    // The prompts differ after the prefix, up to an equal id by chance.
+    let cached: Vec<u64> = shared.iter().map(|it| it.0.unwrap()).collect();
+    assert!(cached[0] < 48 && cached[1..].iter().all(|it| (48..=50).contains(it)), "{cached:?}");
+    assert!(prompt_tokens(&run, "plain").concat().iter().all(|it| it.0.is_none()));
+    let found: Vec<_> = run.report["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| {
+            let (engine, name) = (case["engine"]["label"].as_str().unwrap(), case["case"].as_str().unwrap());
+            (engine, name, case["prefix_cache"] == true, estimate(case, "cached_prompt").is_some())
+        })
+        .collect();
+    let with_prefix = "serve shared prefix 48";
+    let expected = [("cached", "serve", false, false), ("cached", with_prefix, true, true)];
+    let expected = [expected, [("plain", "serve", false, false), ("plain", with_prefix, true, false)]].concat();
+    assert_eq!(found, expected);
+    let status = run.report["outputs"].as_array().unwrap().iter().map(|it| it["status"].clone());
+    assert_eq!(status.collect::<Vec<_>>(), ["exact", "exact"]);
+    assert!(run.report["contradictions"].as_array().unwrap().is_empty(), "{}", run.report["contradictions"]);
+    let workload = &run.record.header()["plan"]["cases"][1]["workload"];
+    assert_eq!((&workload["shared_prefix"], &workload["prefix_cache"]), (&48.into(), &true.into()));
+}
+
+/// The texts of a conversation of an engine: its turns with their prompt tokens and their output.
+fn turns<'a>(run: &'a Run, label: &str, turns: usize) -> Vec<Vec<&'a Value>> {
+    let sample = run.record.samples_of(label).pop().unwrap();
+    let sequences = sample["iteration"]["sequences"].as_array().unwrap();
+    sequences.chunks(turns).map(|it| it.iter().collect()).collect()
+}
+
+#[test]
+fn each_turn_of_a_conversation_repeats_the_turns_before_it() {
+    let options = ["--concurrency", "2", "--turns", "3", "--lengths", "even", "--requests", "6"];
+    let engines = with_and_without_prefix_cache();
+    let run = serve(&engines, Verifier::Engine(""), &options);
+    for (label, _) in engines {
+        for conversation in turns(&run, label, 3) {
+            // Each turn has 16 new tokens, and an answer of 4.
+            let prompts: Vec<_> = conversation.iter().map(|it| it["prompt_tokens"].as_u64().unwrap()).collect();
+            assert_eq!(prompts, [16, 36, 56], "{label}");
+            let cached: Vec<_> = conversation.iter().map(|it| it["cached_prompt_tokens"].as_u64()).collect();
+            match label {
+                "cached" => {
+                    // All before the new text was computed in the turn before.
+                    assert!(cached[1] >= Some(20) && cached[1] < Some(36), "{cached:?}");
+                    assert!(cached[2] >= Some(40) && cached[2] < Some(56), "{cached:?}");
+                }
+                _ => assert_eq!(cached, [None; 3]),
+            }
+        }
+        // A user sends the next turn after the answer to the one before it.
+        let window = windows(&run, label).pop().unwrap();
+        for conversation in window.chunks(3) {
+            assert!(conversation.windows(2).all(|it| it[1][0] == it[0][2]), "{label}: {conversation:?}");
+        }
+    }
+    let status = run.report["outputs"].as_array().unwrap().iter().map(|it| it["status"].clone());
+    assert_eq!(status.collect::<Vec<_>>(), ["exact", "exact"]);
+    let case = run.case_of("cached");
+    assert_eq!((&case["case"], &case["prefix_cache"]), (&"serve requests 6 turns 3".into(), &true.into()));
+    assert!(estimate(case, "cached_prompt") > Some(0.3), "{case}");
+}
+
+#[test]
+fn the_verifier_checks_a_turn_with_the_engines_own_answers() {
+    // Wrong answers are repeated in the next prompts, and a text engine gives no ids of its answers.
+    let wrong = "--wrong-from 1";
+    let text = r#"--output text --models-tokenizer true --capabilities '{"stream":false,"score":false}'"#;
+    let engines = [("right", ""), ("wrong", wrong), ("text", text)];
+    let options = ["-s", "serve", "--concurrency", "2", "--turns", "2", "--new-tokens", "32"];
+    let options = [&options[..], &["--prompt-tokens", "16", "--iterations", "3"]].concat();
+    let short = ["--blocks", "1", "--warmup", "0", "--json", "-"];
+    let run = run_selected(&engines, Verifier::Engine(""), &[&options[..], &short].concat());
+    let status = |label: &str| run.status(label);
+    assert_eq!((status("right"), status("wrong"), status("text")), ("exact", "wrong", "text_agrees"));
+    // The output check names no sample of which the prompt is unknown.
+    assert!(!run.report["warnings"].to_string().contains("were not checked"), "{}", run.report["warnings"]);
+}
+
+#[test]
+fn conversations_arrive_so_that_their_requests_have_the_rate() {
+    let options = ["--request-rate", "50", "--burstiness", "even", "--requests", "8", "--turns", "2"];
+    let run = serve(&[("four", FOUR_AT_ONCE)], Verifier::None, &options);
+    let window = windows(&run, "four").pop().unwrap();
+    let (begun, followed): (Vec<_>, Vec<_>) = window.chunks(2).map(|it| (it[0], it[1])).unzip();
+    assert_eq!(begun.iter().map(|it| it[0]).collect::<Vec<_>>(), [0, 40_000_000, 80_000_000, 120_000_000]);
+    assert!(begun.iter().zip(&followed).all(|(first, second)| second[0] == first[2]), "{window:?}");
+}
+
+#[test]
+fn cases_that_allow_prefix_caches_are_labelled_in_the_plan_and_in_the_tables() {
+    let scratch = Scratch::new();
+    let engine = scratch.engine("cached", "--prefix-cache true");
+    let scenario = ["-s", "serve", "--concurrency", "1", "--prompt-tokens", "16", "--new-tokens", "4"];
+    let short = ["--shared-prefix", "48", "--blocks", "1", "--warmup", "0", "--verifier", "none"];
+    let run = |options: &[&str]| {
+        let mut command = scratch.orchestrate();
+        command.arg("-e").arg(&engine).args(scenario).args(short).args(options);
+        finish(command.arg("--results").arg(scratch.results())).exits_with(0).stdout
+    };
+    let plan = run(&["--dry-run"]);
+    assert!(plan.contains("serve shared prefix 48: 1 request in each block; prefix caches are allowed"), "{plan}");
+    for table in [run(&[]), run(&["--full"])] {
+        assert!(table.contains("prefix caches are allowed in: serve shared prefix 48"), "{table}");
+        assert!(table.contains("cached"), "{table}");
+    }
+}
+
 #[test]
 fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
     let scratch = Scratch::new();
@@ -242,6 +370,10 @@ fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
     refused(&["--request-rate", "2", "--burstiness", "x"], "`even`");
     refused(&["--slo", "p99=5ms"], "ttft=500ms");
     refused(&["--trace", "no-such-file.csv"], "no-such-file.csv");
+    refused(&["--trace", "no-such-file.csv", "--shared-prefix", "8"], "--shared-prefix");
+    refused_in("decode", &["--shared-prefix", "8"], "--shared-prefix");
+    refused(&["--trace", "no-such-file.csv", "--turns", "2"], "--turns");
+    refused(&["--turns", "0"], "--turns");
 }
 
 #[test]

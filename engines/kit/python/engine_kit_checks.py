@@ -23,6 +23,7 @@ CAPABILITIES = {
     "batch": 1,
     "concurrency": 1,
     "use_cache_toggle": False,
+    "prefix_cache_toggle": False,
     "padding_sides": [],
     "speculation": [],
     "ignore_eos": False,

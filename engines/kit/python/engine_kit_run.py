@@ -35,6 +35,7 @@ class Run:
             request.use_cache,
             request.padding,
             request.speculation,
+            request.prefix_cache,
         )
         self.tokens = Tokens(
             job,

@@ -16,13 +16,15 @@ class Job:
 
     `prompts`: lists of token ids; no list is empty. `sampling`: None is greedy, else `temperature`, `top_k` (0 keeps all),
     `top_p` (None keeps all) and `seed`. `ignore_eos`: whether sequences continue after EOS. `Tokens.push` obeys it; only an
-    engine that masks EOS reads it. `max_new_tokens`, `use_cache`, `padding` and `speculation` are those of the request.
+    engine that masks EOS reads it. `max_new_tokens`, `use_cache`, `padding`, `speculation` and `prefix_cache` are those of the
+    request.
     """
 
     def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left",
-                 speculation="off"):
+                 speculation="off", prefix_cache=False):
         self.prompts, self.max_new_tokens, self.sampling = prompts, max_new_tokens, sampling
         self.ignore_eos, self.use_cache, self.padding, self.speculation = ignore_eos, use_cache, padding, speculation
+        self.prefix_cache = prefix_cache
 
 
 class Tokens:

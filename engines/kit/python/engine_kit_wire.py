@@ -117,6 +117,7 @@ _FIELDS_BY_TYPE = {
         "ignore_eos": (boolean, False),
         "sampling": (optional(sampling), None),
         "use_cache": (boolean, True),
+        "prefix_cache": (boolean, False),
         "padding": (one_of("left", "right", "packed"), "left"),
         "speculation": (one_of("off", "prompt_lookup"), "off"),
         "stream": (boolean, False),

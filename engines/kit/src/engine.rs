@@ -86,6 +86,9 @@ pub struct Job {
     /// Whether sequences continue after EOS. `Tokens::push` takes care of that; only an engine that masks EOS needs the field.
     pub ignore_eos: bool,
     pub use_cache: bool,
+    /// Whether keys and values of earlier requests may be used, and those of this one kept. Only an engine with a prefix cache
+    /// needs the field.
+    pub prefix_cache: bool,
     pub padding: Padding,
     pub speculation: Speculation,
 }

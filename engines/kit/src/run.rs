@@ -147,6 +147,7 @@ impl RunningGenerate {
             sampling: self.sampling,
             ignore_eos: self.request.ignore_eos,
             use_cache: self.request.use_cache,
+            prefix_cache: self.request.prefix_cache,
             padding: self.request.padding,
             speculation: self.request.speculation,
         };

@@ -18,14 +18,14 @@ const LLAMA_SERVER: Kind = Kind {
     command: Some(Command { program: find_program, model: gguf::file_of, arguments: ARGUMENTS }),
     health_path: "/health",
     completions_path: "/completion",
-    without_prefix_cache: true,
+    prefix_cache_toggle: true,
     body,
     piece,
     facts,
 };
 
 /// The context of the server is divided among its slots. `--cache-ram 0`: else the server copies the keys and values of each
-/// request into a second cache of up to 8 GiB, and this engine uses no prefix cache.
+/// request into a second cache of up to 8 GiB, and few requests allow a prefix cache. Those of a slot are always kept.
 const ARGUMENTS: &str = "--model {model} --host 127.0.0.1 --port {port} --threads {threads} --threads-batch {threads} \
     --parallel {slots} --ctx-size {all_context} --cache-type-k f16 --cache-type-v f16 --no-cache-prompt --cache-ram 0";
 /// The dtype of keys and values in `ARGUMENTS`, which is also the server's own default.
@@ -65,7 +65,7 @@ fn installed(environment: &Path) -> Option<PathBuf> {
 fn body(job: &Job, _: &str) -> Value {
     let mut body = prompt_and_sampling(job);
     body.insert("n_predict".into(), job.max_new_tokens.into());
-    body.insert("cache_prompt".into(), false.into());
+    body.insert("cache_prompt".into(), job.prefix_cache.into());
     // The server's defaults remove unlikely tokens, which no request asks for.
     body.insert("min_p".into(), 0.into());
     Value::Object(body)

@@ -79,6 +79,13 @@ class LlamaServer(OutputTests, unittest.TestCase):
         for _ in range(3):
             self.assertEqual(self.engine.sequence(TEXTS[1], 8)["cached_prompt_tokens"], 0)
 
+    def test_a_repeated_prompt_comes_from_the_cache_where_the_request_allows_it(self):
+        fields = {**fields_of(TEXTS[2], 8), "prefix_cache": True}
+        answers = [sequence_of(self.engine.request("generate", **fields)) for _ in range(2)]
+        # The server computes at least the last token of each prompt.
+        self.assertEqual(answers[1]["cached_prompt_tokens"], answers[1]["prompt_tokens"] - 1)
+        self.assertEqual(self.engine.sequence(TEXTS[2], 8)["cached_prompt_tokens"], 0)
+
 
 @unittest.skipUnless(FULL_TESTS, "starts servers; ORCHESTRATE_FULL_TESTS=1 runs it")
 class Loads(unittest.TestCase):

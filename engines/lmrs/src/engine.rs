@@ -45,6 +45,7 @@ impl Engine for Lmrs {
             batch: MAX_BATCH,
             concurrency: MAX_CONCURRENCY,
             use_cache_toggle: true,
+            prefix_cache_toggle: true,
             padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
             speculation: vec![Speculation::PromptLookup],
             sampling: true,

@@ -18,7 +18,7 @@ const OPENAI: Kind = Kind {
     command: None,
     health_path: "/v1/models",
     completions_path: "/v1/completions",
-    without_prefix_cache: false,
+    prefix_cache_toggle: false,
     body: completions_body,
     piece: completions_piece,
     facts: completions_facts,

@@ -24,8 +24,8 @@ pub struct Kind {
     pub command: Option<Command>,
     pub health_path: &'static str,
     pub completions_path: &'static str,
-    /// Whether the requests switch the server's prefix cache off.
-    pub without_prefix_cache: bool,
+    /// Whether each request switches the server's prefix cache on or off. Otherwise the server decides.
+    pub prefix_cache_toggle: bool,
     /// The body of a request for one prompt to a model with this name.
     pub body: fn(&Job, &str) -> Value,
     /// The piece that an event of the answer holds. Fields of other types than expected count as absent.

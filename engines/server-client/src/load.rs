@@ -44,6 +44,7 @@ impl Engine for Client {
             options: Some(names(&self.option_names())),
             formats: names(self.kind.formats),
             concurrency: SLOTS,
+            prefix_cache_toggle: self.kind.prefix_cache_toggle,
             ignore_eos: self.kind.ignore_eos,
             sampling: true,
             // Only ids can be streamed.
@@ -186,7 +187,7 @@ impl Client {
             get: &|path| server.server.status(path).unwrap_or_default(),
             child: server.child.as_ref().map(|(child, _)| child),
         };
-        let prefix_cache = self.kind.without_prefix_cache.then_some(false);
+        let prefix_cache = self.kind.prefix_cache_toggle.then_some(false);
         Facts { prefix_cache, ..(self.kind.facts)(&statements) }
     }
 }

@@ -65,8 +65,8 @@ fn documented_defaults(kind: &str) -> Value {
             "output": "ids", "stamp": "token", "deterministic": false,
             "capabilities": {
                 "devices": ["cpu"], "dtypes": [], "formats": [], "architectures": [], "stream": false,
-                "prompt": true, "prompt_ids": false, "batch": 1, "concurrency": 1, "use_cache_toggle": false, "padding_sides": [],
-                "speculation": [],
+                "prompt": true, "prompt_ids": false, "batch": 1, "concurrency": 1, "use_cache_toggle": false,
+                "prefix_cache_toggle": false, "padding_sides": [], "speculation": [],
                 "ignore_eos": false, "sampling": false, "score": false, "facts": false,
             },
         }),

@@ -86,7 +86,13 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
         for (in_batch, sequence) in sample.iteration.sequences.iter().enumerate() {
             let reported = sequence.prompt_tokens;
             let expected = match &workload.prompt {
-                Prompt::Tokens(planned) => Some(workload.shape.prompt_length(*planned, in_batch as u32)),
+                Prompt::Tokens(planned) => {
+                    let answer = |index: u32| {
+                        let answer = sample.iteration.sequences.get(index as usize)?;
+                        answer.output_ids.as_ref().map(|ids| ids.len() as u32)
+                    };
+                    workload.shape.length_with_history(*planned, in_batch as u32, answer)
+                }
                 Prompt::Text(_) => {
                     counts.get(&(sample.prompt_hash.as_str(), in_batch)).and_then(most_counted)
                 }

@@ -1,10 +1,10 @@
 //! Checks the claim about prefix caches by a repeated prompt. All other prompts that the plan draws begin with different ids,
-//! so a prefix cache can speed up only the second request with the repeated prompt.
+//! so a prefix cache can speed up only the second request with the repeated prompt. Cases that allow prefix caches say nothing.
 
 use super::configuration_data::{About, ConfigurationData, Contradiction, time};
 use crate::analysis::metric;
-use crate::plan::Prompt;
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
+use crate::plan::{Prompt, Workload};
 use crate::record::{RequestKind, Sample};
 use crate::text::three_digits;
 use stats::median;
@@ -41,7 +41,8 @@ pub fn remark(subject: &ConfigurationData) -> Option<String> {
 
 /// A contradiction if the engine itself reports cached tokens for a prompt that it had not received earlier.
 fn reported_tokens(subject: &ConfigurationData) -> Option<Contradiction> {
-    let sequences = subject.measured().flat_map(|sample| sample.iteration.sequences.iter());
+    let is_without = |sample: &&Sample| !subject.case(sample.case).workload.shape.prefix_cache;
+    let sequences = subject.measured().filter(is_without).flat_map(|sample| sample.iteration.sequences.iter());
     let cached =
         sequences.filter_map(|sequence| Some((sequence.cached_prompt_tokens?, sequence.prompt_tokens)));
     let (cached, prompt) = cached.filter(|(cached, _)| *cached > MAX_SHARED_TOKENS).max()?;
@@ -71,8 +72,8 @@ struct FasterRepeat {
 impl FasterRepeat {
     fn of(subject: &ConfigurationData) -> Option<Self> {
         // The user's own prompts have no salt, and requests may repeat them, so no other prompt is surely new to a cache.
-        let salted =
-            subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
+        let is_salted = |it: &Workload| matches!(it.prompt, Prompt::Tokens(_)) && !it.shape.prefix_cache;
+        let salted = subject.cases().filter(|&case| is_salted(&subject.case(case).workload));
         let repeats = salted.filter_map(|case| Some((case, RepeatTimes::of(subject, case)?)));
         let (case, repeat) = repeats.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
         let ratio = three_digits(repeat.ratio);

@@ -426,6 +426,19 @@ fn cached_prompt_tokens_are_reported_unless_only_the_first_token_is_cached() {
     assert_eq!(contradictions_of(&cached(1)), []);
 }
 
+#[test]
+fn a_cache_contradicts_nothing_where_the_requests_allow_it() {
+    let allowed = |mut record: RunRecord| {
+        record.header.plan.cases.iter_mut().for_each(|case| case.workload.shape.prefix_cache = true);
+        record
+    };
+    assert_clean(&allowed(with_repeated_prompt(0.1, Some(false))));
+    let cached = record_of(&["prefill"], |record| {
+        measured_samples(record).for_each(|it| it.iteration.sequences[0].cached_prompt_tokens = Some(768));
+    });
+    assert_eq!(contradictions_of(&allowed(cached)), []);
+}
+
 // EOS.
 
 /// A record in which both engines report `exact`, and the verifier gives EOS (2) as the tenth token of this many prompts.

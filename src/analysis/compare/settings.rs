@@ -70,7 +70,7 @@ fn only_difference(plan: &Plan, case: usize, other: usize) -> Option<SettingDiff
     let [a, b] = [case, other].map(|it| &plan.cases[it]);
     let work = |it: &Workload| {
         let own_tokens = match &it.prompt {
-            Prompt::Tokens(tokens) => Prompt::Tokens(tokens.saturating_sub(it.shape.depth)),
+            Prompt::Tokens(tokens) => Prompt::Tokens(tokens.saturating_sub(it.shape.tokens_before_prompt())),
             text => text.clone(),
         };
         (it.scenario.clone(), it.headline, own_tokens, it.max_new_tokens, it.sampling)

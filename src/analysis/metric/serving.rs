@@ -170,6 +170,14 @@ pub fn queue_over_time(observed: &Observation) -> Option<[f64; QUEUE_PARTS]> {
     }))
 }
 
+/// The share of the prompt tokens that came from a prefix cache. `None` if such caches are not allowed, or if an answer has no count.
+pub fn cached_share(observed: &Observation) -> Option<f64> {
+    let counted = counted(observed);
+    let cached = counted.iter().map(|it| it.sequence.cached_prompt_tokens.map(u64::from)).sum::<Option<u64>>()?;
+    let all: u64 = counted.iter().map(|it| u64::from(it.sequence.prompt_tokens)).sum();
+    (observed.shape.prefix_cache && all > 0).then(|| cached as f64 / all as f64)
+}
+
 /// Tokens per second in the steady part.
 pub fn served_rate(observed: &Observation) -> Option<f64> {
     let (from_ns, to_ns) = steady(observed)?;
@@ -319,6 +327,22 @@ mod tests {
         let of_one = Sample { requests: window().requests[..1].to_vec(), ..window() };
         assert_eq!(over_time(&of_one), Some([1.0, 1.0, 0.0, 0.0]));
         assert_eq!(over_time(&Sample::default()), None);
+    }
+
+    #[test]
+    fn the_share_of_cached_tokens_is_that_of_the_counted_requests_where_caches_are_allowed() {
+        let mut sample = arrivals(16);
+        for (index, sequence) in sample.iteration.sequences.iter_mut().enumerate() {
+            // The first two requests do not count.
+            (sequence.prompt_tokens, sequence.cached_prompt_tokens) = (40, Some(if index < 2 { 0 } else { 30 }));
+        }
+        let share = |sample: &Sample, prefix_cache| {
+            let shape = Shape { request_rate: "1".parse().ok(), prefix_cache, ..Shape::default() };
+            with_shape(sample, shape, |it| cached_share(it).into_iter().collect())
+        };
+        assert_eq!((share(&sample, true), share(&sample, false)), (vec![0.75], vec![]));
+        sample.iteration.sequences[7].cached_prompt_tokens = None;
+        assert_eq!(share(&sample, true), Vec::<f64>::new());
     }
 
     #[test]

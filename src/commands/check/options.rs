@@ -7,10 +7,13 @@ use serde_json::{Value, json};
 use super::checked_engine::{Check, CheckedEngine};
 use super::requests::{first_sequence, outputs, with_fields};
 use super::result::{Outcome, absent, require};
+use crate::run::process::Answer;
+use crate::text::plural;
 
 pub const CHECKS: &[Check] = &[
     Check::new("ignore-eos", "with `ignore_eos` the output has the full length", ignores_eos),
     Check::new("use-cache", "without the KV cache the first token is the same", runs_without_cache),
+    Check::new("prefix-cache", "earlier prompts are reused only where a request allows it", caches_prefixes),
     Check::new("stream", "streamed ids and times agree with the answer", streams),
     Check::new("speculation", "drafts change no token, and they are counted", drafts),
     Check::new("sampling", "equal seeds give equal tokens, other seeds differ", samples),
@@ -33,6 +36,29 @@ fn runs_without_cache(subject: &mut CheckedEngine) -> Outcome {
     // Later tokens may differ by rounding. The first token comes from the same pass over the prompt.
     let agree = first(&with) == first(&without) || !subject.hello()?.deterministic;
     require(agree, format!("got {} without the cache, {} with it", json!(without), json!(with)))
+}
+
+fn caches_prefixes(subject: &mut CheckedEngine) -> Outcome {
+    subject.claims("prefix_cache_toggle", |it| it.prefix_cache_toggle)?;
+    let without = subject.line_of_text(&"one two three four ".repeat(12), json!({ "max_new_tokens": 6 }));
+    let with = with_fields(without.clone(), &json!({ "prefix_cache": true }));
+    let mut answers = Vec::new();
+    for line in [&without, &with, &with, &without] {
+        answers.push(subject.generate_verified(line)?);
+    }
+    let tokens: Vec<_> = answers.iter().map(outputs).collect();
+    // Fewer rows are computed together, so later tokens may differ by rounding.
+    let first = |tokens: &Vec<Value>| tokens.first().map(|output| output[0].clone());
+    let agree = tokens.iter().all(|it| first(it) == first(&tokens[0])) || !subject.hello()?.deterministic;
+    require(agree, format!("got {} with the cache, {} without it", json!(tokens[2]), json!(tokens[0])))?;
+    let cached = |answer: &Answer| first_sequence(answer).and_then(|it| it.cached_prompt_tokens);
+    let from_cache = cached(&answers[3]).unwrap_or(0);
+    require(from_cache == 0, format!("took {} from a cache that was not allowed", plural(from_cache, "token")))?;
+    require(cached(&answers[2]).is_some(), "has no `cached_prompt_tokens`")?;
+    match cached(&answers[2]) {
+        Some(0) => absent("no token of a repeated prompt came from the cache"),
+        _ => Ok(()),
+    }
 }
 
 fn streams(subject: &mut CheckedEngine) -> Outcome {

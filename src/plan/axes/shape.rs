@@ -20,6 +20,15 @@ pub struct Shape {
     pub depth: u32,
     #[serde(skip_serializing_if = "is_one")]
     pub batch: u32,
+    /// The tokens at the start of each prompt of a window that are the same in all of them. They come before the scenario's prompt.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shared_prefix: u32,
+    /// The requests of a conversation. Each one repeats the one before it, with the engine's own answer and a new text of the user.
+    #[serde(skip_serializing_if = "is_one")]
+    pub turns: u32,
+    /// Whether requests may use keys and values of earlier requests, as only those that share their beginning may.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prefix_cache: bool,
     #[serde(skip_serializing_if = "Clone::clone")]
     pub use_cache: bool,
     /// The padding of a batch of uneven prompts.
@@ -76,6 +85,9 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             depth: 0,
+            shared_prefix: 0,
+            turns: 1,
+            prefix_cache: false,
             batch: 1,
             use_cache: true,
             padding: None,
@@ -117,7 +129,7 @@ impl Shape {
         self.request_rate.is_some() || self.trace.is_some()
     }
 
-    /// The number of prompts of a round: those of a batch, or those of all overlapping requests.
+    /// The number of prompts of a round: those of a batch, or those of all overlapping requests. Conversations are whole.
     pub fn sequences(&self) -> u32 {
         let of_users = |users: u32| users.saturating_mul(REQUESTS_OF_EACH);
         let overlapping = match (self.trace, self.request_rate) {
@@ -125,12 +137,28 @@ impl Shape {
             (None, Some(rate)) => Some(arrivals::requests(rate, self.duration)),
             (None, None) => self.concurrency.map(of_users),
         };
-        self.requests.or(overlapping).unwrap_or(self.batch.max(1))
+        let requests = self.requests.or(overlapping).unwrap_or(self.batch.max(1));
+        requests.next_multiple_of(self.turns.max(1))
+    }
+
+    /// The number of conversations in a round of overlapping requests.
+    pub fn conversations(&self) -> u32 {
+        self.sequences() / self.turns.max(1)
+    }
+
+    /// The request of a round whose answer a request repeats. `None` for the first one of a conversation.
+    pub fn turn_before(&self, index: u32) -> Option<u32> {
+        (index % self.turns.max(1) > 0).then(|| index - 1)
     }
 
     /// The most sequences that may be computed at once.
     pub fn most_at_once(&self) -> u32 {
-        self.concurrency.unwrap_or_else(|| self.sequences())
+        self.concurrency.unwrap_or_else(|| self.conversations())
+    }
+
+    /// The tokens of a prompt before those of the scenario.
+    pub fn tokens_before_prompt(&self) -> u32 {
+        self.depth.saturating_add(self.shared_prefix)
     }
 
     /// The lengths of the prompts of a round, if the longest has `longest` tokens.
@@ -138,15 +166,35 @@ impl Shape {
         (0..self.sequences()).map(|index| self.prompt_length(longest, index)).collect()
     }
 
-    /// The length of one prompt of a round. Uneven prompts of a batch shrink from the longest to a quarter of it, so that the batch has
-    /// much padding. Overlapping requests are uneven, as those of real users are.
+    /// The length of one prompt of a round, or of the new text in a later turn of a conversation. Uneven prompts of a batch shrink from
+    /// the longest to a quarter of it, so that the batch has much padding. Overlapping requests are uneven, as those of real users are.
     pub fn prompt_length(&self, longest: u32, index: u32) -> u32 {
         match (self.overlaps(), self.padding) {
             _ if self.trace.is_some() => self.of_trace(index).map_or(longest, |it| it.prompt_tokens),
-            (true, _) => self.lengths.of_prompt(longest, index),
+            (true, _) => {
+                let own = self.lengths.of_prompt(longest.saturating_sub(self.shared_prefix), index);
+                // A later turn has the prefix in the turns that it repeats.
+                if self.turn_before(index).is_none() { self.shared_prefix.saturating_add(own) } else { own }
+            }
             (false, Some(_)) => lengths::quarters(longest, index),
             (false, None) => longest,
         }
+    }
+
+    /// The length of a prompt with the turns that it repeats. `answer` gives the number of tokens in an earlier answer of the round;
+    /// `None` if it is unknown.
+    pub fn length_with_history(
+        &self,
+        longest: u32,
+        mut index: u32,
+        answer: impl Fn(u32) -> Option<u32>,
+    ) -> Option<u32> {
+        let mut length = self.prompt_length(longest, index);
+        while let Some(before) = self.turn_before(index) {
+            length += self.prompt_length(longest, before) + answer(before)?;
+            index = before;
+        }
+        Some(length)
     }
 
     /// The number of tokens that one request of a round asks for.

@@ -52,6 +52,34 @@ fn uneven_prompts_shrink_to_a_quarter_of_the_longest() {
 }
 
 #[test]
+fn only_prompts_that_begin_alike_allow_prefix_caches() {
+    let axes = Axes { requests: &[2], shared_prefix: &[0, 8], ..Axes::of(&[32], &[8]) };
+    let points = axes.points();
+    let found: Vec<_> = points
+        .iter()
+        .map(|it| (it.all_prompt_tokens(), it.shape.prompt_lengths(it.all_prompt_tokens()), it.shape.prefix_cache))
+        .collect();
+    assert_eq!(found, [(32, vec![32, 24], false), (40, vec![40, 32], true)]);
+    let labels: Vec<String> = points.iter().map(|it| axes.words_of(it, &axes).join(" ")).collect();
+    assert_eq!(labels, ["", "shared prefix 8"]);
+    let stored = serde_json::to_string(&points[1].shape).unwrap();
+    assert_eq!(stored, r#"{"shared_prefix":8,"prefix_cache":true,"requests":2}"#);
+}
+
+#[test]
+fn a_round_has_whole_conversations() {
+    let shape = |requests, concurrency| Shape { requests, concurrency, turns: 3, ..Shape::default() };
+    let counts = |shape: Shape| (shape.sequences(), shape.conversations(), shape.most_at_once());
+    assert_eq!(counts(shape(None, Some(2))), (9, 3, 2));
+    assert_eq!((counts(shape(Some(6), Some(1))), counts(shape(Some(7), None))), ((6, 2, 1), (9, 3, 3)));
+    let at_a_rate = Shape { request_rate: "2".parse().ok(), turns: 4, ..Shape::default() };
+    assert_eq!(counts(at_a_rate), (16, 4, 4));
+    let before: Vec<_> = (0..6).map(|it| shape(Some(6), None).turn_before(it)).collect();
+    assert_eq!(before, [None, Some(0), Some(1), None, Some(3), Some(4)]);
+    assert_eq!((Shape::default().turn_before(3), Shape::default().sequences()), (None, 1));
+}
+
+#[test]
 fn a_default_shape_is_not_stored() {
     assert_eq!(serde_json::to_string(&Shape::default()).unwrap(), "{}");
     let shape = Shape {

@@ -16,7 +16,7 @@ use crate::report::marks::Mark;
 use crate::report::next_measurement;
 use crate::report::outputs::{greedy_command, is_sampled};
 use crate::report::ranking::{Unranked, why_no_values};
-use crate::report::rows::{FailureSummary, Row, group_by_key};
+use crate::report::rows::{FailureSummary, Row, group_by_key, with_prefix_caches};
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::{self, NO_VERDICTS, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
@@ -236,7 +236,7 @@ pub fn footnotes(
     let is_inconclusive = |cell: &str| cell.contains(&format!("; {}", Certainty::Inconclusive.words()));
     let has_no_verdict = |cell: &String| cell.contains(Mark::NoVerdict.sign()) && !is_inconclusive(cell);
     let has_mark = |mark: Mark| last_cells.iter().chain(&best_ratios).any(|cell| cell.contains(mark.sign()));
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = with_prefix_caches(&report.rows).into_iter().collect();
     let is_ratio = |cell: &String| cell.starts_with(Mark::Reference.sign()) || cell.contains('x');
     if last_cells.iter().any(is_ratio) {
         let title = headings::VS_REFERENCE.title;

@@ -1,5 +1,6 @@
 //! Requests that overlap: those of users who each want the next one when the last one is answered, or those that arrive at given
-//! times. An engine gets as many as it takes; the others wait here, and their wait counts.
+//! times. In a conversation, a request follows from the answer before it. An engine gets as many as it takes; the others wait here, and
+//! their wait counts.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;
@@ -17,69 +18,88 @@ use super::error::Cause;
 pub struct Served {
     /// The time at which its user wanted it, on the orchestrator's clock since the process started.
     pub wanted_ns: u64,
+    /// The number of ids that were sent. `None` if the prompt was sent as text.
+    pub prompt_tokens: Option<u32>,
+    pub max_new_tokens: u32,
     pub answer: Answer,
+}
+
+/// A request that is wanted and not sent yet.
+struct Wanted {
+    /// The number of its conversation.
+    number: usize,
+    since: Instant,
+    request: Generate,
 }
 
 /// A request without an answer.
 struct Open {
-    /// Its position among the requests of the window.
-    index: usize,
-    wanted: Instant,
+    number: usize,
+    since: Instant,
     sent: Instant,
+    prompt_tokens: Option<u32>,
+    max_new_tokens: u32,
 }
 
-/// When requests are wanted.
+/// When conversations begin. Most have one request.
 #[derive(Debug, Clone)]
 pub enum Wishes {
-    /// By so many users: one request of each at the start, then the next one when it is answered.
+    /// By so many users: one of each at the start, then the next one when it has ended.
     Users(usize),
-    /// At these times since the start, one for each request.
+    /// At these times since the start, one for each conversation.
     At(Vec<Duration>),
 }
 
-/// Sends these requests, of which each has a number as its id, and gives their answers in the same order. `engine`: the most requests
-/// that the engine takes at once. `deadline`: the longest time without an answer.
+/// Sends these requests, the first of each conversation, and those that follow. Each has a number as its id. Gives the answers by
+/// conversation and turn. `next_turn`: the request that a user sends after the answers of the conversation with this number, if it goes on.
+/// `engine`: the most requests that the engine takes at once. `deadline`: the longest time without an answer.
 pub async fn serve(
     conversation: &mut Conversation,
-    requests: Vec<Generate>,
+    firsts: Vec<Generate>,
+    mut next_turn: impl FnMut(usize, &[Served]) -> Result<Option<Generate>, Cause>,
     wishes: Wishes,
     engine: usize,
     deadline: Duration,
 ) -> Result<Vec<Served>, Cause> {
     check_folder(&conversation.process.folder).await?;
     conversation.refuse_unrequested()?;
-    let mut served: Vec<Option<Served>> = requests.iter().map(|_| None).collect();
-    let mut unsent: VecDeque<(usize, Generate)> = requests.into_iter().enumerate().collect();
+    let mut served: Vec<Vec<Served>> = firsts.iter().map(|_| Vec::new()).collect();
+    let mut firsts: VecDeque<(usize, Generate)> = firsts.into_iter().enumerate().collect();
+    let mut waiting: VecDeque<Wanted> = VecDeque::new();
     let mut open: HashMap<u64, Open> = HashMap::new();
-    // The times at which users wanted a request that is not sent yet.
-    let (mut waiting, mut arrivals) = match wishes {
-        Wishes::Users(users) => (VecDeque::from(vec![Instant::now(); users]), None),
-        Wishes::At(times) => (VecDeque::new(), Some(Arrivals::start(times))),
-    };
+    let mut arrivals = None;
+    match wishes {
+        Wishes::Users(users) => {
+            let start = Instant::now();
+            waiting.extend((0..users).map_while(|_| begin(&mut firsts, start)));
+        }
+        Wishes::At(times) => arrivals = Some(Arrivals::start(times)),
+    }
     let mut answer_by = tokio::time::Instant::now() + deadline;
     loop {
         if let Some(arrivals) = &mut arrivals {
-            waiting.extend(std::iter::from_fn(|| arrivals.arrived.try_recv().ok()));
+            waiting.extend(std::iter::from_fn(|| begin(&mut firsts, arrivals.arrived.try_recv().ok()?)));
         }
-        while open.len() < engine && !waiting.is_empty() {
-            let Some((index, request)) = unsent.pop_front() else { break };
-            let Some(wanted) = waiting.pop_front() else { break };
+        while open.len() < engine {
+            let Some(Wanted { number, since, request }) = waiting.pop_front() else { break };
             if open.is_empty() {
                 answer_by = tokio::time::Instant::now() + deadline;
             }
-            let id = number(&request.id)?;
+            let id = number_of(&request.id)?;
+            let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
+            let max_new_tokens = request.max_new_tokens;
             let sent = Instant::now();
             conversation.write_within(&Request::Generate(request), deadline).await?;
-            open.insert(id, Open { index, wanted, sent });
+            open.insert(id, Open { number, since, sent, prompt_tokens, max_new_tokens });
         }
-        if unsent.is_empty() && open.is_empty() {
+        if firsts.is_empty() && open.is_empty() {
             return Ok(served.into_iter().flatten().collect());
         }
         let message = tokio::select! {
             biased;
             message = conversation.message_by(answer_by, deadline), if !open.is_empty() => message?,
-            wanted = next(&mut arrivals), if waiting.len() < unsent.len() => {
-                waiting.extend(wanted);
+            since = next(&mut arrivals), if !firsts.is_empty() => {
+                waiting.extend(since.and_then(|since| begin(&mut firsts, since)));
                 continue;
             }
         };
@@ -88,13 +108,17 @@ pub async fn serve(
             (Message::Progress(_), _) => {}
             (Message::Generated(generated), at) => {
                 let of_id = |id| open.remove(&id).ok_or_else(|| unknown(&generated.id));
-                let Open { index, wanted: since, sent } = number(&generated.id).and_then(of_id)?;
+                let request = number_of(&generated.id).and_then(of_id)?;
+                let Open { number, since, sent, prompt_tokens, max_new_tokens } = request;
                 let [wanted_ns, sent_ns, answered_ns] =
                     [since, sent, at].map(|time| conversation.since_start(time));
                 let answer = Answer { generated, tokens: Vec::new(), sent_ns, answered_ns };
-                served[index] = Some(Served { wanted_ns, answer });
-                if arrivals.is_none() {
-                    waiting.push_back(at);
+                let answered = &mut served[number];
+                answered.push(Served { wanted_ns, prompt_tokens, max_new_tokens, answer });
+                match next_turn(number, answered)? {
+                    Some(request) => waiting.push_back(Wanted { number, since: at, request }),
+                    None if arrivals.is_none() => waiting.extend(begin(&mut firsts, at)),
+                    None => {}
                 }
                 answer_by = tokio::time::Instant::now() + deadline;
             }
@@ -102,6 +126,12 @@ pub async fn serve(
             (other, _) => return Err(unexpected(&other, "generated")),
         }
     }
+}
+
+/// The first request of the next conversation, which is wanted since this time. `None` if all have begun.
+fn begin(firsts: &mut VecDeque<(usize, Generate)>, since: Instant) -> Option<Wanted> {
+    let (number, request) = firsts.pop_front()?;
+    Some(Wanted { number, since, request })
 }
 
 /// Requests that arrive at given times. A thread of its own waits for them, because the timer of the asynchronous runtime counts in
@@ -137,7 +167,7 @@ async fn next(arrivals: &mut Option<Arrivals>) -> Option<Instant> {
     }
 }
 
-fn number(id: &Option<Id>) -> Result<u64, Cause> {
+fn number_of(id: &Option<Id>) -> Result<u64, Cause> {
     match id {
         Some(Id::Number(number)) => Ok(*number),
         _ => Err(unknown(id)),

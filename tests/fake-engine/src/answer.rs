@@ -7,6 +7,7 @@ use std::f64::consts::TAU;
 use serde_json::{Value, json};
 
 use crate::fault::has;
+use crate::kept_prompts;
 use crate::rounding::{self, NEAR_TIE_LOGPROB, Work};
 use crate::script::{Script, merged};
 use crate::text;
@@ -34,6 +35,7 @@ pub fn hello(script: &Script) -> Value {
     let capabilities = json!({
         "devices": ["cpu", "cuda"], "dtypes": ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k"], "formats": ["safetensors"], "architectures": ["llama"],
         "stream": true, "prompt_ids": true, "batch": 8, "concurrency": 1, "use_cache_toggle": true,
+        "prefix_cache_toggle": kept_prompts::has_cache(script),
         "padding_sides": ["left", "right"], "speculation": ["prompt_lookup"], "ignore_eos": "exact", "sampling": true, "score": true, "facts": true,
     });
     json!({

@@ -41,6 +41,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("closes_stdout", "closes stdout instead of answering, and keeps running"),
     ("many_stray_lines", "writes `amount` stray lines on stdout before the answer"),
     ("unrequested_drafts", "drafts tokens, also if the request asks for no speculation"),
+    ("uses_prefixes_always", "has a prefix cache, and uses it also for requests that do not allow it"),
     ("uncounted_drafts", "drafts tokens without counting them"),
     ("stderr_flood", "writes `amount` lines on stderr before the answer"),
     ("hides_time", "answers 100 ms after the reported end"),

@@ -9,6 +9,7 @@ use crate::effects::Launch;
 use crate::false_report;
 use crate::fault::{self, has};
 use crate::kept_answers::{self, Answers};
+use crate::kept_prompts;
 use crate::script::Script;
 use crate::text;
 
@@ -23,6 +24,7 @@ pub struct Generate {
     stream: bool,
     /// Whether tokens are drafted, so that a step gives several of them.
     drafts: bool,
+    prefix_cache: bool,
     /// 0 for greedy decoding, otherwise 1 more than the seed.
     salt: u64,
 }
@@ -96,6 +98,7 @@ pub fn parse(script: &Script, request: &Value) -> Result<Generate, (&'static str
         ignore_eos: request["ignore_eos"] == true,
         stream: request["stream"] == true,
         drafts: request["speculation"] == "prompt_lookup" || has(script, "unrequested_drafts"),
+        prefix_cache: request["prefix_cache"] == true || has(script, "uses_prefixes_always"),
         salt: if sampled { 1 + request["sampling"]["seed"].as_u64().unwrap_or(0) } else { 0 },
     })
 }
@@ -192,7 +195,10 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     let factor = factor * factor_of_kept * false_report::factor_of_repeated_prompts(script, &request.prompts);
     let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;
-    let longest_prompt = computed.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let cached: Vec<Option<usize>> =
+        request.prompts.iter().map(|prompt| kept_prompts::cached(script, prompt, request.prefix_cache)).collect();
+    let lengths = computed.iter().zip(&cached).map(|(prompt, cached)| prompt.len() - cached.unwrap_or(0).min(prompt.len()));
+    let longest_prompt = lengths.max().unwrap_or(0) as u64;
     let scaled = |ns: u64| (ns as f64 * factor).round() as u64;
     let prefill_ns = script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
     let first_ns = start_ns + scaled(prefill_ns);
@@ -227,8 +233,8 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     } else {
         wait(context, *now_ns);
     }
-    let sequences: Vec<Value> = (request.prompts.iter().zip(&outputs))
-        .map(|(prompt, ids)| {
+    let sequences: Vec<Value> = (request.prompts.iter().zip(&outputs).zip(cached))
+        .map(|((prompt, ids), cached)| {
             let generated = ids.len().min(times.len());
             let finish = match ids[..generated].last() {
                 _ if is_cancelled => "cancelled",
@@ -238,6 +244,10 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
             let mut sequence =
                 answer::sequence(script, prompt, &ids[..generated], &times[..generated], finish);
             drafts.count(&mut sequence, generated as u64);
+            if let Some(cached) = cached {
+                sequence["cached_prompt_tokens"] = cached.into();
+                kept_prompts::keep(prompt, &ids[..generated], request.prefix_cache);
+            }
             sequence
         })
         .collect();

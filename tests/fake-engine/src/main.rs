@@ -12,6 +12,7 @@ mod false_report;
 mod fault;
 mod generate;
 mod kept_answers;
+mod kept_prompts;
 mod rounding;
 mod script;
 mod text;

@@ -41,6 +41,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "changes to the default capabilities, which lack GGUF, packed padding and concurrent requests",
     ),
     ("real_sleep", "true", "whether the engine waits until a reported time has passed"),
+    (
+        "prefix_cache",
+        "false",
+        "whether the engine keeps the prompts of requests that allow it, and computes only the rest of prompts that begin alike",
+    ),
     ("load_ns", "1000", "duration of a load"),
     ("progress_messages", "0", "the number of `progress` messages during a load"),
     ("start_ns", "1000", "from the request line to the start of the first iteration"),

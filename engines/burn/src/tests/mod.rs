@@ -106,6 +106,7 @@ fn job(prompts: &[Vec<u32>], max_new_tokens: u32) -> Job {
         sampling: None,
         ignore_eos: true,
         use_cache: true,
+        prefix_cache: false,
         padding: Padding::Left,
         speculation: Speculation::Off,
     }

@@ -28,15 +28,28 @@ use step::{Schedule, chunk_rows};
 /// limit of a step is `step::MAX_ROWS_WHILE_DECODING`. Requests can be cancelled only between two steps, so steps are short.
 pub(crate) const MAX_PASS_ROWS: usize = 256;
 
+/// The most caches that keep their keys and values for later requests: twice the requests that may overlap.
+const MAX_KEPT: usize = 16;
+/// The fewest ids at the start of a prompt for which it takes a cache with keys and values. With fewer, the cache is left to a request
+/// that it fits.
+const MIN_SHARED_IDS: usize = 16;
+
+/// A cache that no sequence uses.
+struct Spare<C> {
+    cache: C,
+    /// The ids whose keys and values later requests may use.
+    ids: Vec<u32>,
+}
+
 /// The network, and the state of the current requests.
 pub struct LoadedModel<D: Decoder> {
     decoder: D,
     facts: Facts,
     /// The most tokens that prompt lookup drafts in a step, for requests that ask for it.
     lookup: usize,
-    /// Emptied caches of the last requests, whose memory is reused. The next request drops those that it does not need,
-    /// so that one large batch does not keep its memory.
-    spare: Vec<D::Cache>,
+    /// Caches of the last requests, whose memory is reused; also their contents, if both requests allow it. The next request drops
+    /// those that it does not need, so that one large batch does not keep its memory.
+    spare: Vec<Spare<D::Cache>>,
     /// Sequences of overlapping requests, each with the slot of its request and its index in the request.
     admitted: Vec<(usize, usize, Sequence<D::Cache>)>,
     predictions: Predictions,
@@ -55,29 +68,64 @@ impl<D: Decoder> LoadedModel<D> {
     }
 
     fn sequences(&mut self, job: &Job) -> Result<Vec<Sequence<D::Cache>>, Failed> {
-        self.spare.truncate(job.prompts.len());
+        let keeps = job.prefix_cache && job.use_cache;
+        self.drop_spare(if keeps { job.prompts.len().max(MAX_KEPT) } else { job.prompts.len() });
         // One size for all sequences of a job, so that their memory is interchangeable.
         let longest = job.prompts.iter().map(Vec::len).max().unwrap_or_default();
         let capacity = longest + job.max_new_tokens as usize;
         let sequence = |(index, prompt): (usize, &Vec<u32>)| {
-            Ok(Sequence::new(self.cache(capacity)?, prompt, index, job, self.lookup))
+            let cache = match keeps {
+                true => self.cache_with_start(prompt, capacity)?,
+                false => (self.cache(capacity)?, 0),
+            };
+            Ok(Sequence::new(cache, prompt, index, job, self.lookup))
         };
         job.prompts.iter().enumerate().map(sequence).collect()
     }
 
-    /// Takes a spare cache for at least this number of ids, or makes one. If every spare cache is too small, one is dropped to
-    /// free its memory.
+    /// Drops all but the latest spare caches.
+    fn drop_spare(&mut self, kept: usize) {
+        let dropped = self.spare.len().saturating_sub(kept);
+        self.spare.drain(..dropped);
+    }
+
+    /// Takes the spare cache that holds the longest start of a prompt. Also gives the number of these ids.
+    fn cache_with_start(&mut self, prompt: &[u32], capacity: usize) -> Result<(D::Cache, usize), Failed> {
+        // The last id of a prompt is always computed, because the next one follows from it.
+        let start = &prompt[..prompt.len() - 1];
+        let shared = |spare: &Spare<D::Cache>| {
+            let ids = spare.ids.iter().zip(start).take_while(|(kept, id)| kept == id).count();
+            if self.decoder.capacity(&spare.cache) >= capacity { ids } else { 0 }
+        };
+        let longest = self.spare.iter().map(shared).enumerate().max_by_key(|(_, ids)| *ids);
+        if let Some((index, ids)) = longest.filter(|(_, ids)| *ids >= MIN_SHARED_IDS) {
+            let mut cache = self.spare.remove(index).cache;
+            self.decoder.truncate(&mut cache, ids);
+            return Ok((cache, ids));
+        }
+        // Other caches keep their contents while there is room for one more.
+        let is_full = self.spare.len() >= MAX_KEPT || self.spare.iter().any(|spare| spare.ids.is_empty());
+        Ok((if is_full { self.cache(capacity)? } else { self.decoder.new_cache(capacity)? }, 0))
+    }
+
+    /// Takes a spare cache for at least this number of ids, and empties it, or makes one. If every spare cache is too small, one is
+    /// dropped to free its memory. An empty cache is taken first, then the oldest.
     fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
-        if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.capacity(spare) >= ids) {
-            return Ok(self.spare.swap_remove(fitting));
+        let fits = |spare: &Spare<D::Cache>| self.decoder.capacity(&spare.cache) >= ids;
+        let fitting = self.spare.iter().enumerate().filter(|(_, spare)| fits(spare));
+        let fitting = fitting.min_by_key(|(_, spare)| !spare.ids.is_empty()).map(|(index, _)| index);
+        if let Some(index) = fitting {
+            let mut cache = self.spare.remove(index).cache;
+            self.decoder.truncate(&mut cache, 0);
+            return Ok(cache);
         }
         self.spare.pop();
         self.decoder.new_cache(ids)
     }
 
-    fn recycle(&mut self, mut cache: D::Cache) {
-        self.decoder.truncate(&mut cache, 0);
-        self.spare.push(cache);
+    fn recycle(&mut self, (mut cache, ids): (D::Cache, Vec<u32>)) {
+        self.decoder.truncate(&mut cache, ids.len());
+        self.spare.push(Spare { cache, ids });
     }
 }
 
@@ -113,17 +161,17 @@ impl<D: Decoder> Model for LoadedModel<D> {
             failed.map_or(Ok(()), Err)?;
         }
         for (index, sequence) in sequences.into_iter().enumerate() {
-            report_drafts(tokens, index, sequence.drafts());
+            report(tokens, index, &sequence);
             self.recycle(sequence.into_cache());
         }
         Ok(())
     }
 
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
-        self.spare.truncate(1);
+        self.drop_spare(1);
         let mut cache = self.cache(ids.len())?;
         let scores = score(&mut self.decoder, &mut cache, ids);
-        self.recycle(cache);
+        self.recycle((cache, Vec::new()));
         scores
     }
 
@@ -164,7 +212,7 @@ impl<D: Decoder> Slots for LoadedModel<D> {
         sequence::advance(&mut self.decoder, &mut running, Schedule::Shared, &mut self.predictions, emit);
         for ((slot, index), sequence) in indices.into_iter().zip(running) {
             if let Some(tokens) = &mut tokens[slot] {
-                report_drafts(tokens, index, sequence.drafts());
+                report(tokens, index, sequence);
             }
         }
         Ok(())
@@ -179,9 +227,12 @@ impl<D: Decoder> Slots for LoadedModel<D> {
     }
 }
 
-fn report_drafts(tokens: &mut Tokens, index: usize, drafts: Option<Drafts>) {
-    if let Some(Drafts { drafted, accepted }) = drafts {
+fn report<C>(tokens: &mut Tokens, index: usize, sequence: &Sequence<C>) {
+    if let Some(Drafts { drafted, accepted }) = sequence.drafts() {
         tokens.set_drafts(index, drafted, accepted);
+    }
+    if let Some(ids) = sequence.from_earlier() {
+        tokens.set_cached_prompt_tokens(index, ids as u32);
     }
 }
 

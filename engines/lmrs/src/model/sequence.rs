@@ -15,6 +15,8 @@ pub struct Sequence<C> {
     prompt_ids: usize,
     /// The number of ids in the cache. After each token: all but the last, or 0 if the request does not use the cache.
     cached: usize,
+    /// The ids of the prompt that an earlier request had computed. `None` if the request does not allow it.
+    from_earlier: Option<usize>,
     /// The most ids of the sequence: its prompt and all new tokens.
     max_ids: usize,
     /// `None` means greedy.
@@ -35,9 +37,16 @@ pub struct Drafts {
 }
 
 impl<C> Sequence<C> {
-    /// The state before the first step. `index` is the sequence's index in its job. `lookup` is the length of drafts if the
-    /// request asks for them. Only greedy sequences with a cache draft ids, because a draft is compared with the likeliest id.
-    pub fn new(cache: C, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
+    /// The state before the first step. `cached`: the ids of the prompt in the cache. `index` is the sequence's index in its job.
+    /// `lookup` is the length of drafts if the request asks for them. Only greedy sequences with a cache draft ids, because a draft is
+    /// compared with the likeliest id.
+    pub fn new(
+        (cache, cached): (C, usize),
+        prompt: &[u32],
+        index: usize,
+        job: &Job,
+        lookup: usize,
+    ) -> Self {
         let max_ids = prompt.len() + job.max_new_tokens as usize;
         let wants_drafts = job.speculation == Speculation::PromptLookup;
         let can_draft = wants_drafts && job.sampling.is_none() && job.use_cache;
@@ -45,7 +54,8 @@ impl<C> Sequence<C> {
             cache,
             ids: prompt.to_vec(),
             prompt_ids: prompt.len(),
-            cached: 0,
+            cached,
+            from_earlier: job.prefix_cache.then_some(cached),
             max_ids,
             sampling: job.sampling,
             rng: Rng::for_sequence(&job.sampling, index),
@@ -64,8 +74,14 @@ impl<C> Sequence<C> {
         self.drafts
     }
 
-    pub fn into_cache(self) -> C {
-        self.cache
+    pub fn from_earlier(&self) -> Option<usize> {
+        self.from_earlier
+    }
+
+    /// The cache, and the ids in it that later requests may use.
+    pub fn into_cache(mut self) -> (C, Vec<u32>) {
+        self.ids.truncate(if self.from_earlier.is_some() { self.cached } else { 0 });
+        (self.cache, self.ids)
     }
 
     pub fn generated(&self) -> usize {

@@ -31,6 +31,7 @@ fn job(prompts: &[Vec<u32>], max_new_tokens: u32) -> Job {
         sampling: None,
         ignore_eos: true,
         use_cache: true,
+        prefix_cache: false,
         padding: Padding::Left,
         speculation: Speculation::PromptLookup,
     }
@@ -182,6 +183,50 @@ fn a_request_reuses_the_memory_of_a_cache_and_not_its_contents() {
         assert_eq!(generate(&mut model, &job(&[prompt], 4), &[]), [expected]);
     }
     assert_eq!(model.decoder.caches, 1);
+}
+
+#[test]
+fn a_prompt_that_begins_like_an_earlier_one_is_computed_from_there_if_both_requests_allow_it() {
+    let (mut model, first) = (model(ToyNetwork::new(ALL_IDS), 0), prompt(40, 1));
+    let allowed = |prompt: &[u32], new_tokens| Job { prefix_cache: true, ..job(&[prompt.to_vec()], new_tokens) };
+    // The rows of the first pass: those of the prompt that were computed.
+    let mut computed = |job: Job| {
+        model.decoder.passes.clear();
+        let expected = model.decoder.expected(&job.prompts[0], job.max_new_tokens as usize);
+        assert_eq!(generate(&mut model, &job, &[]), [expected.clone()]);
+        (model.decoder.passes[0][0], expected)
+    };
+    let (rows, answer) = computed(allowed(&first, 60));
+    assert_eq!(rows, 40);
+    let second = [&first[..], &answer[..4], &prompt(30, 2)].concat();
+    assert_eq!(computed(allowed(&second, 4)).0, 30);
+    assert_eq!(computed(allowed(&second, 4)).0, 1);
+    // A prompt with another start leaves the cache to others.
+    assert_eq!(computed(allowed(&prompt(20, 3), 4)).0, 20);
+    assert_eq!(computed(allowed(&second, 4)).0, 1);
+    // A request without permission uses nothing and leaves nothing.
+    for _ in 0..2 {
+        assert_eq!(computed(job(std::slice::from_ref(&second), 4)).0, 74);
+    }
+    assert_eq!(computed(allowed(&second, 4)).0, 74);
+    assert_eq!(computed(Job { use_cache: false, ..allowed(&second, 1) }).0, 74);
+}
+
+#[test]
+fn the_oldest_caches_are_dropped_if_many_keep_their_contents() {
+    let mut model = model(ToyNetwork::new(ALL_IDS), 0);
+    let prompts: Vec<_> = (0..super::MAX_KEPT as u64 + 3).map(|seed| prompt(20, seed)).collect();
+    for prompt in &prompts {
+        generate(&mut model, &Job { prefix_cache: true, ..job(std::slice::from_ref(prompt), 2) }, &[]);
+    }
+    assert_eq!((model.decoder.caches, model.spare.len()), (super::MAX_KEPT, super::MAX_KEPT));
+    model.decoder.passes.clear();
+    for seed in [prompts.len() - 1, 0] {
+        let job = Job { prefix_cache: true, ..job(&prompts[seed..=seed], 2) };
+        generate(&mut model, &job, &[]);
+    }
+    let prompts_computed: Vec<usize> = model.decoder.passes.iter().map(|rows| rows[0]).collect();
+    assert_eq!(prompts_computed, [1, 1, 20, 1]);
 }
 
 #[test]
