@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use burn::tensor::DType;
 use burn::tensor::quantization::QuantValue;
 use engine_kit::{Engine, Options, OrFail, Phases};
 use model_files::{ModelFolder, TensorSpec};
@@ -81,6 +82,8 @@ impl Engine for BurnEngine {
         // A GPU copies asynchronously. That time belongs to this load, not to the first request.
         opened.device.sync().or_fail(FailureKind::Device)?;
         let parameters = specs.iter().map(TensorSpec::elements).sum();
+        // Hidden states have the dtype of the embedding, and keys and values that of the hidden states.
+        let hidden_dtype = name_of(network.embedding.weight.dtype());
         let facts = Facts {
             device: Some(opened.name.clone()),
             threads: Some(threads),
@@ -88,10 +91,10 @@ impl Engine for BurnEngine {
             prefix_cache: Some(false),
             context_tokens: Some(context_tokens),
             parameters: Some(parameters),
-            weights_dtype: Some(quantization.map_or(precision.name, |it| it.name).into()),
+            weights_dtype: Some(name_of(network.output.weight.dtype())),
             weights_bytes: Some(reader.weights_bytes()),
-            compute_dtype: Some(precision.name.into()),
-            kv_dtype: Some(precision.name.into()),
+            compute_dtype: Some(hidden_dtype.clone()),
+            kv_dtype: Some(hidden_dtype),
             libraries: libraries(),
             ..Facts::default()
         };
@@ -106,16 +109,30 @@ struct Quantization {
     value: QuantValue,
 }
 
+/// The only format: eight bits, symmetric around 0.
+const INT8: Quantization = Quantization { name: "int8", value: QuantValue::Q8S };
+
 impl Quantization {
     fn parse(name: Option<&str>) -> Result<Option<Self>, Failed> {
         match name {
             None | Some("none") => Ok(None),
-            Some("int8") => Ok(Some(Self { name: "int8", value: QuantValue::Q8S })),
+            Some(name) if name == INT8.name => Ok(Some(INT8)),
             Some(other) => Err(unsupported(format!(
                 "`quantize`: expected `none` or `int8`, found `{}`",
                 other.escape_debug()
             ))),
         }
+    }
+}
+
+/// The name of the dtype that a tensor has in Burn.
+fn name_of(dtype: DType) -> String {
+    match dtype {
+        DType::QFloat(scheme) if scheme.value == INT8.value => INT8.name.into(),
+        _ => match PRECISIONS.iter().find(|precision| precision.burn == dtype) {
+            Some(precision) => precision.name.into(),
+            None => format!("{dtype:?}"),
+        },
     }
 }
 

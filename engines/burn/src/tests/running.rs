@@ -80,6 +80,7 @@ fn narrow_weights_give_nearly_the_same_logits() {
         let facts = model.facts();
         assert_eq!(facts.weights_dtype.as_deref(), Some(weights), "{name}");
         assert_eq!(facts.compute_dtype.as_deref(), Some(compute), "{name}");
+        assert_eq!(facts.kv_dtype.as_deref(), Some(compute), "{name}");
         // Also the scales of the blocks, and the embedding, which is not quantized.
         let (parameters, stored) = (facts.parameters.unwrap(), facts.weights_bytes.unwrap());
         assert!(stored >= bytes * parameters && stored < 4 * parameters, "{name}: {stored} bytes");
