@@ -1,11 +1,12 @@
 """Compares the engine with tinygrad's own benchmark, `python -m tinygrad.llm --benchmark`, in turns: the time of a decoded token.
 
-    scripts/python-of tinygrad engines/tinygrad/compare_with_benchmark.py MODEL.gguf [--rounds N]
+    cargo build --release
+    scripts/python-of tinygrad engines/tinygrad/compare_with_benchmark.py [MODEL.gguf] [--rounds N]
 
 Both compute the same tokens after the same prompt (BOS) with the same clang, threads, kernels and context, each in a process of
 its own for each round. Prints both medians, and the ratio with its interval of 95 %. Exits with 1 if they do not agree, or if the
-interval is too wide to show it (the kit's `comparison.py`). tinygrad's program needs a tokenizer that it knows: the model
-`tiny-llama` of `orchestrate model synth` has one.
+interval is too wide to show it (the kit's `comparison.py`). tinygrad's program needs a tokenizer that it knows, and the embedded
+model has another one. So the default is the model `tiny-llama` of `orchestrate model synth`.
 """
 
 import os
@@ -13,6 +14,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ENGINE = Path(__file__).resolve().parent
@@ -20,21 +22,32 @@ sys.path[:0] = [str(ENGINE), str(ENGINE.parent / "kit" / "python")]
 import comparison
 
 import compiler
-from checkout import EngineProcess, worker_command
+from checkout import EngineProcess, require_program, worker_command
 from gguf_file import GgufFile
 
 # The tokens at the start that one of the two may compile.
 SKIPPED = 4
 CONTEXT = 1024
+SHAPE = "tiny-llama"
 TOKEN = "token"
 
 
 def main():
     options = comparison.parser(__doc__, rounds=10, model=None).parse_args()
-    options.model = options.model.resolve()
-    variables, bos = prepare(options)
-    tool, engine = (lambda round, measure=measure: ({TOKEN: measure(options, variables, bos)}, None) for measure in (tool_ms, engine_ms))
-    comparison.compare_programs(options.rounds, engine, tool, "tinygrad.llm")
+    with tempfile.TemporaryDirectory() as folder:
+        options.model = options.model.resolve() if options.model else synthesise(Path(folder) / f"{SHAPE}.gguf")
+        variables, bos = prepare(options)
+        engine, tool = (
+            lambda round, measure=measure: ({TOKEN: measure(options, variables, bos)}, None) for measure in (engine_ms, tool_ms)
+        )
+        comparison.compare_programs(options.rounds, engine, tool, "tinygrad.llm")
+
+
+def synthesise(path):
+    """Writes the default model, and returns its path."""
+    command = [require_program("orchestrate"), "model", "synth", SHAPE, "--format", "gguf", "--out", path, "-q"]
+    subprocess.run(command, check=True)
+    return path
 
 
 def prepare(options):

@@ -26,6 +26,14 @@ def use_program(name):
     os.environ.setdefault("ORCHESTRATE_ENGINE_PROGRAM", str(RELEASE / name))
 
 
+def require_program(name):
+    """The path of a program of the release build. Ends the script if it is not built."""
+    path = RELEASE / name
+    if not path.is_file():
+        sys.exit(f"error: no program `{path}`\nhint: cargo build --release")
+    return path
+
+
 def python_of(engine):
     """The Python of an engine's environment; None with the reason if it is not set up."""
     command = [ROOT / "scripts" / "python-of", engine, "-c", "import sys; print(sys.executable)"]

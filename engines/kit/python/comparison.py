@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from checkout import EMBEDDED, RELEASE, EngineProcess
+from checkout import EMBEDDED, EngineProcess, require_program
 
 MAX_DIFFERENCE = 0.03
 
@@ -87,7 +87,7 @@ def exit_with(faults):
 def parser(description, rounds, prompt_tokens=None, threads=None, model=EMBEDDED):
     """The options that all comparisons have, with their defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, nargs="?" if model else None, default=model)
+    parser.add_argument("model", type=Path, nargs="?", default=model)
     parser.add_argument("--rounds", type=_rounds, default=rounds, help="an interval needs at least 2")
     parser.add_argument("--threads", type=int, default=threads or len(os.sched_getaffinity(0)))
     parser.add_argument("--new-tokens", type=int, default=64)
@@ -159,7 +159,7 @@ def compare_with_library(description, program, make_library, reserved_ids=0):
     of the vocabulary."""
     # One thread: the waiting threads of one side would disturb the other side.
     options = parser(description, rounds=30, prompt_tokens=128, threads=1).parse_args()
-    engine = LoadedEngine(RELEASE / program, model=str(options.model.resolve()), dtype="f32", threads=options.threads)
+    engine = LoadedEngine(require_program(program), model=str(options.model.resolve()), dtype="f32", threads=options.threads)
     size = engine.facts["vocabulary_size"] - reserved_ids
 
     def measure(side):
