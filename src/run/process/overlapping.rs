@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use protocol::{Generate, Id, Message, Request};
+use protocol::{Generate, Id, Message, Request, Token};
 
 use super::conversation::{Answer, Conversation, check_folder, unexpected};
 use super::error::Cause;
@@ -39,6 +39,9 @@ struct Open {
     sent: Instant,
     prompt_tokens: Option<u32>,
     max_new_tokens: u32,
+    is_streamed: bool,
+    /// Its streamed tokens so far, as in `Answer`.
+    tokens: Vec<(Token, u64)>,
 }
 
 /// When conversations begin. Most have one request.
@@ -85,12 +88,14 @@ pub async fn serve(
             if open.is_empty() {
                 answer_by = tokio::time::Instant::now() + deadline;
             }
-            let id = number_of(&request.id)?;
+            let id = number_of("generate", &request.id)?;
             let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
             let max_new_tokens = request.max_new_tokens;
+            let is_streamed = request.stream;
             let sent = Instant::now();
             conversation.write_within(&Request::Generate(request), deadline).await?;
-            open.insert(id, Open { number, since, sent, prompt_tokens, max_new_tokens });
+            let tokens = Vec::new();
+            open.insert(id, Open { number, since, sent, prompt_tokens, max_new_tokens, is_streamed, tokens });
         }
         if firsts.is_empty() && open.is_empty() {
             return Ok(served.into_iter().flatten().collect());
@@ -106,13 +111,21 @@ pub async fn serve(
         match message {
             // A loaded engine has no load, so its progress is ignored.
             (Message::Progress(_), _) => {}
+            (Message::Token(token), at) => {
+                let id = number_of("token", &token.id)?;
+                let request = open.get_mut(&id).ok_or_else(|| unknown("token", &token.id))?;
+                if !request.is_streamed {
+                    return Err(unexpected(&Message::Token(token), "generated"));
+                }
+                request.tokens.push((token, conversation.since_start(at)));
+            }
             (Message::Generated(generated), at) => {
-                let of_id = |id| open.remove(&id).ok_or_else(|| unknown(&generated.id));
-                let request = number_of(&generated.id).and_then(of_id)?;
-                let Open { number, since, sent, prompt_tokens, max_new_tokens } = request;
+                let of_id = |id| open.remove(&id).ok_or_else(|| unknown("generated", &generated.id));
+                let request = number_of("generated", &generated.id).and_then(of_id)?;
+                let Open { number, since, sent, prompt_tokens, max_new_tokens, tokens, .. } = request;
                 let [wanted_ns, sent_ns, answered_ns] =
                     [since, sent, at].map(|time| conversation.since_start(time));
-                let answer = Answer { generated, tokens: Vec::new(), sent_ns, answered_ns };
+                let answer = Answer { generated, tokens, sent_ns, answered_ns };
                 let answered = &mut served[number];
                 answered.push(Served { wanted_ns, prompt_tokens, max_new_tokens, answer });
                 match next_turn(number, answered)? {
@@ -167,17 +180,17 @@ async fn next(arrivals: &mut Option<Arrivals>) -> Option<Instant> {
     }
 }
 
-fn number_of(id: &Option<Id>) -> Result<u64, Cause> {
+fn number_of(message: &str, id: &Option<Id>) -> Result<u64, Cause> {
     match id {
         Some(Id::Number(number)) => Ok(*number),
-        _ => Err(unknown(id)),
+        _ => Err(unknown(message, id)),
     }
 }
 
-fn unknown(id: &Option<Id>) -> Cause {
+fn unknown(message: &str, id: &Option<Id>) -> Cause {
     let id = id.as_ref().map_or("no id".into(), |id| match id {
         Id::Number(number) => format!("the id `{number}`"),
         Id::Text(text) => format!("the id `{}`", text.chars().take(40).collect::<String>()),
     });
-    Cause::Protocol(format!("`generated` has {id}, and no open request has it"))
+    Cause::Protocol(format!("`{message}` has {id}, and no open request has it"))
 }
