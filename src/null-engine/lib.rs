@@ -1,9 +1,14 @@
 //! An engine that computes nothing: its measured cost is the cost of a request. It uses no engine kit, which would add to the
 //! cost. Its time stamps come from a real clock. It sleeps for each token as long as the option `ms_per_token` says.
 //!
+//! With the option `streams` it collects that many streamed requests, and answers them together (`streams.rs`).
+//!
 //! The engine is a separate crate, because a release build optimises the engines' crates more than the package `orchestrate`
 //! (`profile.release` in `Cargo.toml`). The crate is linked into `orchestrate`, so users install no second program. Its
 //! functions are not generic, because generic code is optimised like the crate that calls it.
+
+mod streams;
+mod tokens;
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -14,11 +19,15 @@ use protocol::{
     IgnoreEos, Iteration, Load, Loaded, Message, Request, Sequence, Token,
 };
 
-/// The load option for the time of a token.
-const TOKEN_TIME_OPTION: &str = "ms_per_token";
+pub use streams::shared_clock_ns;
+use tokens::{Write, id_of, sleep_until};
 
-/// Writes the bytes of an answer.
-type Write<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+/// The load option for the time of a token. With `STREAMS_OPTION` it is the time of a step.
+const TOKEN_TIME_OPTION: &str = "ms_per_token";
+/// The load option for the number of streamed requests that are answered together.
+const STREAMS_OPTION: &str = "streams";
+/// The largest number of such requests, which is also that of overlapping ones.
+const MAX_STREAMS: u64 = 64;
 
 /// Answers the requests of `input` until `shutdown` or its end.
 pub fn answer_requests(input: &mut dyn Read, write: Write) -> Result<()> {
@@ -42,6 +51,10 @@ pub fn answer_requests(input: &mut dyn Read, write: Write) -> Result<()> {
 #[derive(Default)]
 struct NullEngine {
     token_time: Duration,
+    /// The number of streamed requests that are answered together. With less than two, each request is answered at once.
+    streams: usize,
+    /// Streamed requests that wait for others.
+    waiting: Vec<Generate>,
     /// The facts of the last load.
     facts: Facts,
 }
@@ -64,6 +77,13 @@ impl NullEngine {
             Request::Load(load) => {
                 self.load(&load, clock_start).map_or_else(Message::Failed, Message::Loaded)
             }
+            Request::Generate(generate) if generate.stream && self.streams > 1 => {
+                self.waiting.push(generate);
+                if self.waiting.len() == self.streams {
+                    streams::answer(&std::mem::take(&mut self.waiting), self.token_time, write)?;
+                }
+                return Ok(None);
+            }
             Request::Generate(generate) => Message::Generated(self.generate(generate, clock_start, write)?),
             Request::Facts {} => Message::Facts(self.facts.clone()),
             Request::Shutdown {} => Message::Bye {},
@@ -77,14 +97,19 @@ impl NullEngine {
 
     fn load(&mut self, load: &Load, clock_start: Instant) -> Result<Loaded, Failed> {
         let bad_request = |message| Failed::new(FailureKind::BadRequest, message);
-        if let Some(unknown) = load.options.keys().find(|name| *name != TOKEN_TIME_OPTION) {
+        let is_unknown = |name: &&String| ![TOKEN_TIME_OPTION, STREAMS_OPTION].contains(&name.as_str());
+        if let Some(unknown) = load.options.keys().find(is_unknown) {
             return Err(bad_request(format!("unknown option `{unknown}`"))
-                .hint(format!("the option is `{TOKEN_TIME_OPTION}`")));
+                .hint(format!("the options are `{TOKEN_TIME_OPTION}` and `{STREAMS_OPTION}`")));
         }
         let milliseconds = load.options.get(TOKEN_TIME_OPTION).map_or(Some(0.0), serde_json::Value::as_f64);
         let token_time = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
         self.token_time = token_time
             .ok_or_else(|| bad_request(format!("option `{TOKEN_TIME_OPTION}`: expected 0 or more")))?;
+        let streams = load.options.get(STREAMS_OPTION).map_or(Some(0), serde_json::Value::as_u64);
+        self.streams = streams.filter(|count| *count <= MAX_STREAMS).ok_or_else(|| {
+            bad_request(format!("option `{STREAMS_OPTION}`: expected an integer from 0 to {MAX_STREAMS}"))
+        })? as usize;
         // The facts of a model of common dimensions, so that the answer to `facts` is as long as that of other engines.
         self.facts = Facts {
             device: Some("cpu".into()),
@@ -152,11 +177,7 @@ impl NullEngine {
 
     /// Sleeps for the time of a token, without a busy loop.
     fn sleep_for_a_token(&self) {
-        let began = Instant::now();
-        // `park_timeout` may return early.
-        while let Some(left) = self.token_time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            std::thread::park_timeout(left);
-        }
+        sleep_until(Instant::now(), self.token_time);
     }
 }
 
@@ -170,17 +191,13 @@ fn hello() -> HelloFacts {
             stream: true,
             prompt_ids: true,
             batch: 64,
+            concurrency: MAX_STREAMS as u32,
             ignore_eos: IgnoreEos::Exact,
             facts: true,
             ..Capabilities::default()
         },
         ..HelloFacts::default()
     }
-}
-
-/// The id of a generated token: below 200, so that every vocabulary has it.
-fn id_of(index: u32) -> u32 {
-    index % 200
 }
 
 fn elapsed_ns(clock_start: Instant) -> u64 {
@@ -222,6 +239,47 @@ mod tests {
         assert_eq!(failed.message, "unknown option `x`");
         let known = answer(r#"{"type":"load","model":"m","options":{"ms_per_token":0.5}}"#);
         assert!(matches!(known, Message::Loaded(_)), "{known:?}");
+        let Message::Failed(failed) = answer(r#"{"type":"load","model":"m","options":{"streams":65}}"#)
+        else {
+            panic!()
+        };
+        assert_eq!(failed.message, "option `streams`: expected an integer from 0 to 64");
+    }
+
+    #[test]
+    fn streams_are_answered_together_with_a_token_of_each_in_turn() {
+        let load = r#"{"type":"load","model":"m","options":{"streams":2}}"#;
+        let requests = [(7, 3), (8, 2)].map(|(id, tokens)| {
+            format!(r#"{{"id":{id},"prompt_ids":[1,2],"max_new_tokens":{tokens},"stream":true}}"#)
+        });
+        let input = [load.to_string(), requests.join("\n")].join("\n") + "\n";
+        let mut output = Vec::new();
+        let before_ns = shared_clock_ns();
+        answer_requests(&mut input.as_bytes(), &mut |bytes| {
+            output.push(protocol::parse_message(bytes.trim_ascii_end()).unwrap());
+            Ok(())
+        })
+        .unwrap();
+        let number = |id: &Option<protocol::Id>| serde_json::to_value(id).unwrap().as_u64().unwrap();
+        let (mut tokens, mut answers) = (Vec::new(), Vec::new());
+        for message in &output[1..] {
+            match message {
+                Message::Token(token) => tokens.push((number(&token.id), token.index, token.ns)),
+                Message::Generated(generated) => {
+                    let sequence = &generated.iterations[0].sequences[0];
+                    answers.push((number(&generated.id), sequence.token_ns.clone().unwrap()));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let order: Vec<_> = tokens.iter().map(|(id, index, _)| (*id, *index)).collect();
+        assert_eq!(order, [(7, 0), (8, 0), (7, 1), (8, 1), (7, 2)]);
+        assert!(tokens.iter().all(|(_, _, ns)| (before_ns..=shared_clock_ns()).contains(ns)), "{tokens:?}");
+        for (id, times) in answers {
+            let streamed: Vec<u64> =
+                tokens.iter().filter(|token| token.0 == id).map(|token| token.2).collect();
+            assert_eq!(times, streamed);
+        }
     }
 
     #[test]
