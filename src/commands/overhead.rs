@@ -10,7 +10,7 @@ use crate::cli::formats;
 use crate::report::document::{
     Column, Document, Field, Item, Layouts, Line, Lines, List, NamedField, Section, Table, column,
 };
-use crate::report::headings::{COST, MEDIAN, P95, SAMPLES};
+use crate::report::headings::{COST, MEDIAN, P95, P99, SAMPLES};
 use crate::report::json::json_bytes;
 use crate::report::{self, Content, Format};
 use crate::run::overhead::{Overhead, Timing};
@@ -23,7 +23,7 @@ pub struct OverheadArgs {
 }
 
 /// The columns of a spreadsheet.
-const COLUMNS: [&str; 6] = ["cost", "unit", "n", "median", "p95", "about"];
+const COLUMNS: [&str; 7] = ["cost", "unit", "n", "median", "p95", "p99", "about"];
 
 pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
     output::show(&Overhead::measure()?, arguments.format)?;
@@ -35,9 +35,10 @@ impl Content for Overhead {
         let heading = "overhead of `orchestrate`, measured now with an engine that computes nothing:";
         let show = |ns: f64| Unit::Nanoseconds.show(ns);
         let line = |it: &Timing| {
-            Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])
+            let values = [it.median_ns, it.p95_ns, it.p99_ns].map(show);
+            Line::of([it.name.into(), it.n.to_string()].into_iter().chain(values).collect())
         };
-        let values = [SAMPLES, MEDIAN, P95].map(|heading| Column::value(heading, ""));
+        let values = [SAMPLES, MEDIAN, P95, P99].map(|heading| Column::value(heading, ""));
         let columns = std::iter::once(Column::named(COST)).chain(values).collect();
         let lines = self.timings.iter().map(line).collect();
         let about = |it: &Timing| Item::Listed(format!("{}: {}", it.name, it.about));
@@ -58,6 +59,7 @@ impl Content for Overhead {
                 (column!("n"), it.n.into()),
                 (column!("median"), it.median_ns.into()),
                 (column!("p95"), it.p95_ns.into()),
+                (column!("p99"), it.p99_ns.into()),
                 (column!("about"), it.about.into()),
             ]
         };
@@ -74,21 +76,23 @@ mod tests {
     use super::*;
     use crate::report::shown;
 
+    fn timing(name: &'static str, unit: &'static str) -> Timing {
+        Timing { name, about: "a cost", n: 2, unit, median_ns: 3e3, p95_ns: 4e3, p99_ns: 5e3 }
+    }
+
     #[test]
     fn values_are_aligned_under_their_headings() {
-        let request =
-            Timing { name: "request", about: "a request", n: 2, unit: "ns", median_ns: 3e3, p95_ns: 4e3 };
-        let overhead = Overhead { timings: vec![request] };
+        let overhead = Overhead { timings: vec![timing("request", "ns")] };
         let text = shown(&overhead, "table", None);
-        let (head, about) = ("cost     n   median      p95\n", "- request: a request");
+        let (head, about) = ("cost     n   median      p95      p99\n", "- request: a cost");
         assert!(text.contains(head) && text.contains(about), "{text}");
     }
 
     #[test]
     fn each_line_of_a_spreadsheet_has_the_unit_of_its_cost() {
-        let timing = |name, unit| Timing { name, about: "a cost", n: 2, unit, median_ns: 3.0, p95_ns: 4.0 };
         let overhead = Overhead { timings: vec![timing("request", "ns"), timing("CPU", "ns/s")] };
         let text = shown(&overhead, "csv", None);
-        assert!(text.contains("request,ns,2,3,4") && text.contains("CPU,ns/s,2,3,4"), "{text}");
+        assert!(text.contains("request,ns,2,3000,4000,5000,"), "{text}");
+        assert!(text.contains("CPU,ns/s,2,3000,4000,5000,"), "{text}");
     }
 }

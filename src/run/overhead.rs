@@ -2,15 +2,16 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use protocol::{Generate, Load};
+use protocol::{Generate, Id, Load};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::record::{self, new_id};
-use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
+use crate::run::process::{self, Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process, Wishes};
 use crate::text::plural;
 use stats::{median, quantile};
 
@@ -29,6 +30,7 @@ pub struct Timing {
     pub unit: &'static str,
     pub median_ns: f64,
     pub p95_ns: f64,
+    pub p99_ns: f64,
 }
 
 /// The numbers of repetitions and tokens in `Overhead::measure`.
@@ -39,6 +41,12 @@ const STREAMED_TOKENS: u32 = 1000;
 const PACED_TOKENS: u32 = 1000;
 const WAITS: usize = 3;
 const SECOND: Duration = Duration::from_secs(1);
+/// The number of overlapping streams, and the tokens of all of them in a second.
+const OVERLAPPING: u32 = 32;
+const TOKENS_PER_SECOND: u32 = 1_000;
+const MANY_TOKENS_PER_SECOND: u32 = 50_000;
+/// The number of windows with these streams, each of a second.
+const WINDOWS: usize = 3;
 /// The lengths of prompt and output in tokens.
 const PROMPT_TOKENS: u32 = 128;
 const OUTPUT_TOKENS: u32 = 64;
@@ -50,7 +58,7 @@ const BRIEF_TOKENS: u32 = 100;
 const BRIEF_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Overhead {
-    /// Measures all costs. This takes about five seconds, of which four are deliberate waits.
+    /// Measures all costs. This takes about eleven seconds, most of which are deliberate waits.
     pub fn measure() -> Result<Self> {
         let run = new_id();
         // When the keeper is dropped, it ends every process that is started below.
@@ -58,12 +66,13 @@ impl Overhead {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let timings = runtime.block_on(async {
             let mut timings = vec![start_up(&run).await?, launch(&run).await?];
-            let mut conversation = start(&run, "requests", 0.0).await?.0;
+            let mut conversation = start(&run, "requests", &[]).await?.0;
             timings.push(request(&mut conversation).await?);
             timings.push(query(&mut conversation).await?);
             timings.extend(stream(&mut conversation).await?);
             end(conversation).await?;
-            timings.push(arrival(&run).await?);
+            timings.extend(arrival(&run).await?);
+            timings.extend(overlapping_streams(&run).await?);
             timings.push(wait(&run).await?);
             anyhow::Ok(timings)
         })?;
@@ -74,7 +83,7 @@ impl Overhead {
 /// Measures the overhead of a request and of a streamed token, for a run's record.
 pub async fn measure_briefly(run: &str) -> Result<record::Overhead> {
     let measured = tokio::time::timeout(BRIEF_DEADLINE, async {
-        let mut conversation = start(run, "null-engine", 0.0).await?.0;
+        let mut conversation = start(run, "null-engine", &[]).await?.0;
         let requests = repeat_requests(&mut conversation, BRIEF_REQUESTS).await?;
         let streams = repeat_streams(&mut conversation, BRIEF_STREAMS, BRIEF_TOKENS).await?;
         end(conversation).await?;
@@ -96,9 +105,15 @@ pub async fn measure_briefly(run: &str) -> Result<record::Overhead> {
 impl Timing {
     fn of(name: &'static str, about: &'static str, mut values: Vec<f64>) -> Result<Self> {
         values.sort_unstable_by(f64::total_cmp);
-        let (median_ns, p95_ns) =
-            median(&values).zip(quantile(&values, 0.95)).context("nothing was measured")?;
-        Ok(Self { name, about, n: values.len(), unit: "ns", median_ns, p95_ns })
+        let quantile = |share| quantile(&values, share).context("nothing was measured");
+        let median_ns = median(&values).context("nothing was measured")?;
+        let (p95_ns, p99_ns) = (quantile(0.95)?, quantile(0.99)?);
+        Ok(Self { name, about, n: values.len(), unit: "ns", median_ns, p95_ns, p99_ns })
+    }
+
+    /// CPU time per second.
+    fn of_cpu(name: &'static str, about: &'static str, values: Vec<f64>) -> Result<Self> {
+        Ok(Self { unit: "ns/s", ..Self::of(name, about, values)? })
     }
 }
 
@@ -122,7 +137,7 @@ async fn start_up(run: &str) -> Result<Timing> {
 async fn launch(run: &str) -> Result<Timing> {
     let mut values = Vec::new();
     for launch in 0..LAUNCHES {
-        let (conversation, loaded_ns) = start(run, launch, 0.0).await?;
+        let (conversation, loaded_ns) = start(run, launch, &[]).await?;
         values.push(loaded_ns as f64);
         end(conversation).await?;
     }
@@ -203,45 +218,130 @@ async fn repeat_streams(
 }
 
 /// Measures the delay of tokens that are streamed once a millisecond, so that no token waits for an earlier one.
-async fn arrival(run: &str) -> Result<Timing> {
-    let mut conversation = start(run, "arrival", 1.0).await?.0;
+async fn arrival(run: &str) -> Result<[Timing; 2]> {
+    let mut conversation = start(run, "arrival", &[("ms_per_token", 1.into())]).await?.0;
     let request = Generate { stream: true, ..generate_request(PACED_TOKENS) };
+    let before_ns = cpu_ns();
     let answer = generate(&mut conversation, request).await?;
+    let cpu = cpu_per_second(before_ns, answer.elapsed_ns());
     end(conversation).await?;
     let late = answer
         .tokens
         .iter()
         .map(|(token, arrived_ns)| arrived_ns.saturating_sub(answer.sent_ns + token.ns) as f64);
-    Timing::of(
-        "arrival",
-        "from the engine's time stamp of a token to its arrival here, one token each ms",
-        late.collect(),
-    )
+    Ok([
+        Timing::of(
+            "arrival",
+            "from the engine's time stamp of a token to its arrival here, one token each ms",
+            late.collect(),
+        )?,
+        Timing::of_cpu("arrival, CPU", "this program's CPU time per second of these arrivals", vec![cpu])?,
+    ])
+}
+
+async fn overlapping_streams(run: &str) -> Result<[Timing; 5]> {
+    let usual = stream_windows(run, TOKENS_PER_SECOND).await?;
+    let many = stream_windows(run, MANY_TOKENS_PER_SECOND).await?;
+    let about_cpu = "this program's CPU time per second of these streams";
+    Ok([
+        Timing::of(
+            "32 streams at 1,000/s",
+            "from the engine's writing of a token to its arrival here: 32 requests at once, 1,000 tokens per \
+             second together, in steps with a token of each request",
+            usual.delays,
+        )?,
+        Timing::of_cpu("32 streams at 1,000/s, CPU", about_cpu, usual.cpu)?,
+        Timing::of(
+            "32 streams at 50,000/s",
+            "the same with 50,000 tokens per second, of which none was lost",
+            many.delays,
+        )?,
+        Timing::of_cpu("32 streams at 50,000/s, CPU", about_cpu, many.cpu)?,
+        Timing::of(
+            "32 streams at 50,000/s, rate",
+            "time per token of these streams: 20 µs if they keep their rate",
+            many.token_times,
+        )?,
+    ])
+}
+
+/// The values of overlapping streams.
+#[derive(Default)]
+struct Windows {
+    /// Of each token, from the engine's writing to its arrival.
+    delays: Vec<f64>,
+    /// Of each window, the time of a token.
+    token_times: Vec<f64>,
+    /// Of each window, this program's CPU time per second.
+    cpu: Vec<f64>,
+}
+
+/// Measures overlapping streams that together have this many tokens per second. Fails if a token is lost.
+async fn stream_windows(run: &str, tokens_per_second: u32) -> Result<Windows> {
+    let step = SECOND * OVERLAPPING / tokens_per_second;
+    let steps = tokens_per_second / OVERLAPPING;
+    let options: [(&str, Value); 2] =
+        [("ms_per_token", (step.as_secs_f64() * 1e3).into()), ("streams", OVERLAPPING.into())];
+    let mut conversation = start(run, format!("streams-{tokens_per_second}"), &options).await?.0;
+    let mut windows = Windows::default();
+    for _ in 0..WINDOWS {
+        let request = Generate { stream: true, ..generate_request(steps) };
+        let with_id = |id: u32| Generate { id: Some(Id::Number(id.into())), ..request.clone() };
+        let requests = (0..OVERLAPPING).map(with_id).collect();
+        let users = Wishes::Users(OVERLAPPING as usize);
+        let deadline = conversation.deadlines.answer;
+        let before_ns = cpu_ns();
+        let served = process::serve(&mut conversation, requests, users, OVERLAPPING as usize, deadline);
+        let served = from_null_engine(served).await?;
+        let answers = || served.iter().map(|it| &it.answer);
+        let sent_ns = answers().map(|it| it.sent_ns).min().unwrap_or_default();
+        let answered_ns = answers().map(|it| it.answered_ns).max().unwrap_or_default();
+        windows.cpu.push(cpu_per_second(before_ns, answered_ns - sent_ns));
+        // The engine's times are those of the shared clock.
+        let start_ns = null_engine::shared_clock_ns() - conversation.since_start(Instant::now());
+        let mut arrivals = Vec::new();
+        for answer in answers() {
+            if !answer.tokens.iter().map(|(token, _)| token.index).eq(0..steps) {
+                bail!("expected {} of a stream, got {}", plural(steps, "token"), answer.tokens.len());
+            }
+            arrivals.extend(answer.tokens.iter().map(|(_, arrived_ns)| *arrived_ns));
+            let delay = |(token, arrived_ns): &(protocol::Token, u64)| {
+                (start_ns + arrived_ns).saturating_sub(token.ns) as f64
+            };
+            windows.delays.extend(answer.tokens.iter().map(delay));
+        }
+        let (first, last) = (arrivals.iter().min(), arrivals.iter().max());
+        let (first, last) = first.zip(last).context("nothing was streamed")?;
+        // The tokens of the first step begin this time.
+        let tokens = f64::from((steps - 1) * OVERLAPPING);
+        windows.token_times.push((last - first) as f64 / tokens);
+    }
+    end(conversation).await?;
+    Ok(windows)
 }
 
 /// Measures this program's CPU time while the engine works for a second and writes nothing.
 async fn wait(run: &str) -> Result<Timing> {
     let tokens = 40;
-    let mut conversation = start(run, "wait", SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
+    let ms_per_token = SECOND.as_secs_f64() * 1e3 / f64::from(tokens);
+    let mut conversation = start(run, "wait", &[("ms_per_token", ms_per_token.into())]).await?.0;
     let mut values = Vec::new();
     for _ in 0..WAITS {
         let before_ns = cpu_ns();
         let answer = generate(&mut conversation, generate_request(tokens)).await?;
-        let cpu_ns = (cpu_ns() - before_ns) as f64;
-        values.push(cpu_ns / answer.elapsed_ns() as f64 * SECOND.as_nanos() as f64);
+        values.push(cpu_per_second(before_ns, answer.elapsed_ns()));
     }
     end(conversation).await?;
-    let timing = Timing::of(
+    Timing::of_cpu(
         "CPU while waiting",
         "this program's CPU time per second while an engine works without output",
         values,
-    )?;
-    Ok(Timing { unit: "ns/s", ..timing })
+    )
 }
 
 /// Starts and loads the null engine, which is a subcommand of this program. `launch` is a name that is used once in the run.
 /// Also returns the nanoseconds from the start of the process to `loaded`.
-async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Conversation, u64)> {
+async fn start(run: &str, launch: impl Display, options: &[(&str, Value)]) -> Result<(Conversation, u64)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let launching = Launching {
         label: "null-engine".into(),
@@ -255,7 +355,7 @@ async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Co
     let Hello::Known(_) = from_null_engine(conversation.hello()).await? else {
         bail!("the null engine answered no hello")
     };
-    let options = [("ms_per_token".to_string(), ms_per_token.into())].into_iter().collect();
+    let options = options.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
     let load = Load { model: "none".into(), options, ..Load::default() };
     let (_, loaded_ns) = from_null_engine(conversation.load(load, |_| {})).await?;
     Ok((conversation, loaded_ns))
@@ -281,6 +381,11 @@ fn generate_request(max_new_tokens: u32) -> Generate {
     Generate { prompt_ids, max_new_tokens, ignore_eos: true, ..Generate::default() }
 }
 
+/// This process's CPU time in a second, since it was `before_ns`, in nanoseconds.
+fn cpu_per_second(before_ns: i64, elapsed_ns: u64) -> f64 {
+    (cpu_ns() - before_ns) as f64 / elapsed_ns as f64 * SECOND.as_nanos() as f64
+}
+
 /// This process's CPU time so far: all threads, without children.
 fn cpu_ns() -> i64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -292,9 +397,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timing_has_the_median_and_the_95th_percentile() {
+    fn a_timing_has_the_median_and_the_percentiles() {
         let timing = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
-        assert_eq!((timing.n, timing.median_ns, timing.p95_ns), (101, 50.0, 95.0));
+        assert_eq!((timing.n, timing.median_ns, timing.p95_ns, timing.p99_ns), (101, 50.0, 95.0, 99.0));
         assert!(Timing::of("x", "y", Vec::new()).is_err());
     }
 

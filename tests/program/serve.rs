@@ -397,3 +397,17 @@ fn a_one_shot_process_cannot_serve_several_users() {
     let refused = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
     assert!(refused.stderr.contains("ids of requests"), "{}", refused.stderr);
 }
+
+#[test]
+fn no_token_of_overlapping_streams_is_lost() {
+    let scratch = Scratch::new();
+    let outcome = finish(scratch.orchestrate().args(["overhead", "--format", "json"])).exits_with(0);
+    let costs: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let count = |name: &str| {
+        let costs = costs.as_array().unwrap().iter();
+        costs.filter(|it| it["name"] == name).map(|it| it["n"].as_u64().unwrap()).sum::<u64>()
+    };
+    // Three windows of a second, with whole steps of 32 tokens.
+    assert_eq!(count("32 streams at 1,000/s"), 3 * 31 * 32);
+    assert_eq!(count("32 streams at 50,000/s"), 3 * 1562 * 32);
+}
