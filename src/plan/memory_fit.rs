@@ -127,7 +127,7 @@ fn memory_of(configuration: &Configuration, machine: &Machine) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::machine::gpu::{Cuda, Gpu};
-    use crate::plan::{Case, Sizes, Workload};
+    use crate::plan::{Case, Prompt, Sizes, Workload};
 
     /// A model of this many parameters in bf16, with an engine in that dtype, one in f32 and one in 4 bits.
     fn plan(parameters: u64) -> Plan {
