@@ -75,7 +75,8 @@ class Model:
     An engine that advances several requests at once (at most as many as its capability `concurrency`) implements three more
     methods. `admit(slot, job)` takes an iteration of a request. `step(tokens)` advances the sequences that are not done, usually
     by one token each, with `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes the
-    iteration.
+    iteration. An exception in `step` fails all requests; `tokens[slot].fail(error)` fails one. While only one request runs, a
+    step may push many of its tokens: it asks `tokens[slot].must_end_step()` after each.
     """
 
     def facts(self):

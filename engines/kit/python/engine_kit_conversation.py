@@ -214,7 +214,7 @@ class Conversation:
         if run.is_finished():
             return self._finish(run)
         slot = next(slot for slot in range(len(self._slots) + 1) if slot not in self._slots)
-        job, _ = run.begin()
+        job, _ = run.begin(check_step=self._must_end_step)
         self._model.admit(slot, job)
         self._slots[slot] = run
 
@@ -237,6 +237,11 @@ class Conversation:
             return
         self._end_finished()
 
+    def _must_end_step(self, run):
+        """Whether a step of several tokens must end: its only request is cancelled, or the next line can be answered."""
+        self._check_cancel(run)
+        return run.tokens.cancelled or (bool(self._waiting) and self._may_start(self._waiting[0]))
+
     def _end_finished(self):
         """Ends all finished iterations first, then answers, then begins the next iterations: writing one request's answer
         must not count in the time of another iteration that begins or ends here."""
@@ -247,8 +252,8 @@ class Conversation:
                 try:
                     run.end()
                     ended.append((slot, run, None))
-                except Failed as failed:
-                    ended.append((slot, run, failed))
+                except (Exception, SystemExit) as error:
+                    ended.append((slot, run, checks.failure(error)))
         unfinished = []
         for slot, run, failed in ended:
             leave_failed = self._leave(slot)

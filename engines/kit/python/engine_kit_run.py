@@ -17,7 +17,7 @@ class Run:
         self._warmup, self._iterations = [], []
         self.loaded = self.tokens = None
 
-    def begin(self, check_cancel=None):
+    def begin(self, check_cancel=None, check_step=None):
         """Begins the next iteration: reads the clock, tokenises texts, then checks the ids."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
@@ -46,6 +46,7 @@ class Run:
             (lambda: check_cancel(self)) if check_cancel else None,
             self._clock,
             conversation.planted_delay_ns,
+            (lambda: check_step(self)) if check_step else None,
         )
         return job, self.tokens
 

@@ -32,10 +32,11 @@ class Tokens:
     at which the request was read."""
 
     def __init__(self, job, eos_ids, zero_ns, start_ns, stream=None, check_cancel=None, clock=time.perf_counter_ns,
-                 planted_delay_ns=0):
+                 planted_delay_ns=0, check_step=None):
         self._eos_ids = frozenset() if job.ignore_eos else frozenset(eos_ids)
         self._max_new_tokens, self._zero_ns, self._clock = job.max_new_tokens, zero_ns, clock
         self._start_ns, self._stream, self._check_cancel, self._contract_error = start_ns, stream, check_cancel, None
+        self._check_step, self._error = check_step, None
         # The sequences of the answer, except that `finish` is None until a sequence is done.
         empty = ({"prompt_tokens": len(prompt), "output_ids": [], "token_ns": [], "finish": None} for prompt in job.prompts)
         self._sequences = list(empty)
@@ -79,7 +80,16 @@ class Tokens:
         return self._sequences[sequence]["finish"] is not None
 
     def all_done(self):
-        return all(state["finish"] is not None for state in self._sequences)
+        return self._error is not None or all(state["finish"] is not None for state in self._sequences)
+
+    def must_end_step(self):
+        """Whether a `step` that pushes several tokens of its only request must return: the request is cancelled, or another one
+        can start."""
+        return self._check_step is not None and self._check_step()
+
+    def fail(self, error):
+        """Ends this request with an exception, while the other requests in the step continue."""
+        self._error = error
 
     def ids(self, sequence):
         """The tokens of a sequence so far."""
@@ -95,8 +105,10 @@ class Tokens:
         self._sequences[sequence].update(drafted_tokens=drafted, accepted_tokens=accepted)
 
     def iteration(self):
-        """Ends the iteration and returns its object for the answer. Raises `Failed` if the engine broke the contract, for example if
-        it returned before a sequence was done."""
+        """Ends the iteration and returns its object for the answer. Raises the exception of `fail`, or `Failed` if the engine broke
+        the contract, for example if it returned before a sequence was done."""
+        if self._error is not None:
+            raise self._error
         last_ns = [state["token_ns"][-1] for state in self._sequences if state["token_ns"]]
         end_ns = max([self._clock() - self._zero_ns, *last_ns])
         if self._contract_error is not None:

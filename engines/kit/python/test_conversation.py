@@ -13,11 +13,13 @@ from engine_kit_wire import Failed, Framer
 from toy_engine import (
     EXITS,
     FAILS,
+    FAILS_ALONE,
     PUSHES_AFTER_END,
     RAISES,
     RUNS_OUT_OF_MEMORY,
     STAYS_IN_SLOT,
     STOPS_EARLY,
+    LongStepsModel,
     SlotsEngine,
     ToyEngine,
     ToyModel,
@@ -450,6 +452,46 @@ class OverlappingRequests(unittest.TestCase):
         refused, first = converse({"id": 1, "prompt_ids": [50]}, {"id": 2, "prompt_ids": [FAILS]}, engine=SlotsEngine())
         self.assertEqual((refused["id"], refused["kind"]), (2, "device"))
         self.assertEqual((first["id"], len(ids(first)[0])), (1, 32))
+
+    def test_a_step_can_fail_one_request_while_the_others_continue(self):
+        # After two tokens the first request has the id with which only it fails.
+        failed, after, other = converse(
+            {"id": 1, "prompt_ids": [FAILS_ALONE - 2]},
+            {"id": 2, "prompt_ids": [50]},
+            {"id": 3, "prompt_ids": [60], "max_new_tokens": 4},
+            engine=SlotsEngine(),
+        )
+        self.assertEqual((failed["id"], failed["kind"]), (1, "internal"))
+        self.assertIn("ValueError: only this one", failed["message"])
+        self.assertEqual((after["id"], len(ids(after)[0])), (3, 4))
+        self.assertEqual((other["id"], len(ids(other)[0])), (2, 32))
+
+    def test_a_step_of_several_tokens_ends_when_another_request_can_start_or_its_own_is_cancelled(self):
+        first = {"id": 1, "prompt_ids": [9], "max_new_tokens": 30, "stream": True}
+        lines_after = {
+            # A request without an id waits for the others, so it ends no step.
+            2: {"prompt_ids": [70], "max_new_tokens": 1},
+            5: {"type": "cancel", "id": 1},
+        }
+        others = {3: {"id": 2, "prompt_ids": [50], "max_new_tokens": 2}, 8: {"type": "cancel", "id": 1}}
+        for lines, steps, answered in [(lines_after, [[5]], [1, None]), (others, [[3], [4, 1], [5, 2], [7]], [2, 1])]:
+
+            def send(conversation, lines=lines, count=len(answered)):
+                messages = conversation.messages
+                if messages[-1]["type"] == "token" and (line := lines.get(len(messages))):
+                    conversation.send(line)
+                if [message["type"] for message in messages].count("generated") == count:
+                    conversation.send({"type": "shutdown"})
+
+            with unittest.mock.patch("toy_engine.SlotsModel", LongStepsModel), unittest.mock.patch.object(LongStepsModel, "steps", []):
+                conversation = InMemoryConversation(SlotsEngine(), after_write=send)
+                conversation.send(first)
+                conversation.conversation.run()
+                self.assertEqual(LongStepsModel.steps, steps)
+            answers = [message for message in conversation.messages if message["type"] == "generated"]
+            self.assertEqual([answer.get("id") for answer in answers], answered)
+            cancelled = next(answer for answer in answers if answer.get("id") == 1)
+            self.assertEqual(cancelled["iterations"][0]["sequences"][0]["finish"], "cancelled")
 
     def test_the_next_iteration_of_a_request_begins_after_the_answers_to_others(self):
         engine = SlotsEngine()

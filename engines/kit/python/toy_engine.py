@@ -10,6 +10,8 @@ BOS, EOS, VOCABULARY = 1, 2, 300
 # Each id selects a behaviour of the toy: in `generate`, as the first id of a prompt; in `SlotsModel.step`, as the latest id (not
 # STOPS_EARLY and PUSHES_AFTER_END). `SlotsModel.admit` fails if FAILS is the first id of a prompt.
 RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, PUSHES_AFTER_END, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
+# In `SlotsModel.step`, only the request with this latest id fails.
+FAILS_ALONE = 285
 # A request whose last token has this id cannot leave its slot.
 STAYS_IN_SLOT = 280
 
@@ -135,6 +137,9 @@ class SlotsModel(ToyModel):
     def step(self, tokens):
         for slot, last_ids in self._slots.items():
             act_on_special_id(last_ids[0])
+            if last_ids[0] == FAILS_ALONE:
+                tokens[slot].fail(ValueError("only this one"))
+                continue
             for sequence in range(len(last_ids)):
                 if not tokens[slot].is_done(sequence):
                     last_ids[sequence] += 1
@@ -144,6 +149,19 @@ class SlotsModel(ToyModel):
         self._calls.append("leave")
         if STAYS_IN_SLOT in self._slots.pop(slot):
             raise RuntimeError("the slot is still in use")
+
+
+class LongStepsModel(SlotsModel):
+    """Advances a request alone by several tokens in a step. `steps` gets the number of its tokens at the end of each step."""
+
+    steps = []
+
+    def step(self, tokens):
+        running = [receiver for receiver in tokens if receiver is not None]
+        super().step(tokens)
+        while len(running) == 1 and not running[0].all_done() and not running[0].must_end_step():
+            super().step(tokens)
+        self.steps.append([len(receiver.ids(0)) for receiver in running])
 
 
 def act_on_special_id(id):
