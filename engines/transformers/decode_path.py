@@ -21,6 +21,8 @@ class DecodePath(FolderTokenizerMixin, Model):
     LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
     # Whether the path can draft tokens.
     DRAFTS = False
+    # How many requests overlap, or the reason for one at a time, for the facts.
+    overlap = "one at a time: a step has a fixed number of sequences"
 
     def __init__(self, loaded):
         """`loaded`: folder, network, device, devices, dtype, options, context_tokens, window (in tokens, or None), weights
@@ -33,17 +35,20 @@ class DecodePath(FolderTokenizerMixin, Model):
 
     @torch.no_grad()
     def generate(self, job, tokens):
-        longest = max(len(prompt) for prompt in job.prompts)
-        self._refuse_pads_in_window(job, longest)
-        self._refuse_drafts(job)
-        work = f"generate ({len(job.prompts)} x {longest} tokens and {job.max_new_tokens} new ones)"
-        with explain_memory_errors(work, self.device), self.restrict_attention():
-            self.run(job, tokens)
+        self.check_job(job)
+        with explain_memory_errors(work_of(job), self.device), self.restrict_attention():
+            return self.run(job, tokens)
 
-    def _refuse_pads_in_window(self, job, longest):
+    def check_job(self, job):
+        """Refuses a job that this path cannot compute."""
+        self._refuse_pads_in_window(job)
+        self._refuse_drafts(job)
+
+    def _refuse_pads_in_window(self, job):
         """With padding `right`, pads are between the tokens of a sequence. Refuses them if the batch has more columns than the
         sliding window: the library counts a window in columns, so pads would take the places of tokens."""
         # The last new token is no input, so it needs no column.
+        longest = max(len(prompt) for prompt in job.prompts)
         window, columns = self.loaded.window, longest + job.max_new_tokens - 1
         if job.padding != "right" or window is None or columns <= window:
             return
@@ -61,7 +66,8 @@ class DecodePath(FolderTokenizerMixin, Model):
             raise Failed("unsupported", "`speculation` in a batch: the library drafts tokens of one sequence only")
 
     def run(self, job, tokens):
-        """Generates all tokens of the job."""
+        """Generates all tokens of the job. A path that takes overlapping requests also returns at `tokens.must_end_step()`, with an
+        `Unfinished`."""
         raise NotImplementedError
 
     def check_finite(self, logits):
@@ -131,7 +137,14 @@ class DecodePath(FolderTokenizerMixin, Model):
     def effects(self):
         """The effects of options and defaults as texts, such as the kind of decode step. The facts have no field for them, so
         they are in `libraries`, beside the versions."""
-        return {**self.loaded.effects, "inter-op threads": str(torch.get_num_interop_threads())}
+        threads = str(torch.get_num_interop_threads())
+        return {**self.loaded.effects, "overlapping requests": self.overlap, "inter-op threads": threads}
+
+
+def work_of(job):
+    """The work of a job, for messages about memory."""
+    longest = max(len(prompt) for prompt in job.prompts)
+    return f"generate ({len(job.prompts)} x {longest} tokens and {job.max_new_tokens} new ones)"
 
 
 def logprobs(logits, ids):
@@ -180,9 +193,10 @@ class TokenChooser:
             # `argmax` returns the first of equal logits, which has the lowest id.
             return logits.argmax(-1)
         rows = logits.float().tolist()
-        return torch.tensor([self._sample(sequence, row) for sequence, row in enumerate(rows)], device=logits.device)
+        return torch.tensor([self.sample(sequence, row) for sequence, row in enumerate(rows)], device=logits.device)
 
-    def _sample(self, sequence, row):
+    def sample(self, sequence, row):
+        """The next id of one sequence. `row`: its logits as a list."""
         # A finished sequence uses no random number, as if it were absent.
         return 0 if self._tokens.is_done(sequence) else self._sampler.pick(row, sequence)
 

@@ -1,9 +1,13 @@
 """The decode paths with a growing cache. `generate` is the library's own `generate`, with tokens timestamped in its streamer.
-`loop` calls the same network in this engine's decode loop: the difference in time is the cost of `generate`."""
+`loop` calls the same network in this engine's decode loop: the difference in time is the cost of `generate`.
+
+With both, the request of a step that must end can continue as rows of a cache, which `slots.py` advances."""
 
 import time
+from types import SimpleNamespace
 
 import torch
+from torch.nn import functional
 from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
@@ -32,9 +36,11 @@ class GeneratePath(DecodePath):
             disable_compile=True,
         )
         chooser, drafts = TokenChooser(job, tokens), Drafts(batch.columns)
-        hooks = [self._check_first_logits()]
+        first_call = SimpleNamespace(cache=None)
+        hooks = [self._watch_first_call(first_call)]
         # A draft is compared with the likeliest token, and it needs the cache. Otherwise nothing is drafted.
-        if job.speculation == "prompt_lookup" and job.use_cache and not chooser.is_sampling:
+        is_drafting = job.speculation == "prompt_lookup" and job.use_cache and not chooser.is_sampling
+        if is_drafting:
             config.prompt_lookup_num_tokens, config.max_matching_ngram_size = DRAFTED_TOKENS, LONGEST_MATCH
             hooks.append(self.network.register_forward_pre_hook(drafts.check, with_kwargs=True))
         processors = LogitsProcessorList([OnlyChosenId(chooser)] if chooser.is_sampling else [])
@@ -46,23 +52,31 @@ class GeneratePath(DecodePath):
                 logits_processor=processors,
                 streamer=Streamer(tokens, drafts),
             )
-        except RequestCancelled:
+        except StepEnded:
             pass
         finally:
             for hook in hooks:
                 hook.remove()
         if job.speculation != "off":
             tokens.set_drafts(0, drafts.drafted, drafts.accepted)
+        if tokens.all_done():
+            return None
+        if not job.use_cache:
+            return Unfinished(chooser, None)
+        if is_drafting:
+            remove_drafts(first_call.cache, batch.columns + len(tokens.ids(0)) - 1)
+        return Unfinished(chooser, GrowingCacheSteps(self.network, first_call.cache, batch.mask))
 
-    def _check_first_logits(self):
-        """Adds a hook to the network that checks the logits of the first call. The hook then removes itself, so that it costs
-        no time at other tokens."""
+    def _watch_first_call(self, first_call):
+        """Adds a hook to the network that checks the logits of the first call, and keeps its cache, which later calls extend. The hook
+        then removes itself, so that it costs no time at other tokens."""
 
-        def check(network, arguments, output):
+        def watch(network, arguments, output):
             hook.remove()
             self.check_finite(output.logits[:, -1])
+            first_call.cache = output.past_key_values
 
-        hook = self.network.register_forward_hook(check)
+        hook = self.network.register_forward_hook(watch)
         return hook
 
     def effects(self):
@@ -88,10 +102,13 @@ class Streamer(BaseStreamer):
                     break
                 self._tokens.push(0, id, at_ns)
             self._drafts.accept(ids[: len(self._tokens.ids(0)) - before])
-            if self._tokens.cancelled:
-                raise RequestCancelled
-        elif push_ids(self._tokens, value.tolist()) and self._tokens.cancelled:
-            raise RequestCancelled
+            self._end_step_if_needed(self._tokens.is_done(0))
+        else:
+            self._end_step_if_needed(push_ids(self._tokens, value.tolist()))
+
+    def _end_step_if_needed(self, all_done):
+        if self._tokens.cancelled if all_done else self._tokens.must_end_step():
+            raise StepEnded
 
     def end(self):
         pass
@@ -119,8 +136,25 @@ class Drafts:
             self.accepted += 1
 
 
-class RequestCancelled(Exception):
-    """Ends `generate` for a cancelled request. A stopping criterion would cost time at every token of every request."""
+class StepEnded(Exception):
+    """Ends `generate` before all tokens: the request is cancelled, or others join. A stopping criterion would cost time at every
+    token of every request."""
+
+
+class Unfinished:
+    """A job whose step ended before all its tokens. `chooser` has the random numbers of its sequences. `steps` has the cache of all
+    of them, or is None for a job without a cache."""
+
+    def __init__(self, chooser, steps):
+        self.chooser, self.steps = chooser, steps
+
+
+def remove_drafts(cache, columns):
+    """Removes drafts after these columns. The library does so only after it has given the accepted tokens to the streamer."""
+    cache.crop(columns - cache.get_seq_length())
+    for layer in cache.layers:
+        if hasattr(layer, "record_past"):
+            layer.record_past = False
 
 
 class OnlyChosenId(LogitsProcessor):
@@ -142,9 +176,12 @@ class LoopPath(DecodePath):
         self.check_finite(logits)
         ids = chooser(logits)
         while not push_ids(tokens, ids.tolist()):
+            if tokens.must_end_step():
+                return Unfinished(chooser, steps if job.use_cache else None)
             logits = steps.advance(ids)
             # A compiled or captured step includes the greedy choice.
             ids = chooser(logits) if steps.greedy_ids is None or chooser.is_sampling else steps.greedy_ids
+        return None
 
     def make_steps(self, batch, max_new_tokens):
         """The steps of one request: `prefill(batch)`, then `advance(ids)` for every token. Both return logits [sequences,
@@ -156,17 +193,57 @@ class LoopPath(DecodePath):
 
 
 class GrowingCacheSteps:
-    """Keys and values in tensors that grow by one token at a time, the library's default."""
+    """Keys and values in tensors that grow by one token at a time, the library's default. Each sequence is a row. `cache` has the
+    columns of earlier steps, if there were some; the mask of their prompts has 0 for pads."""
 
     greedy_ids = None
 
-    def __init__(self, network):
-        self._network, self._cache = network, DynamicCache(config=network.config.get_text_config(decoder=True))
+    def __init__(self, network, cache=None, mask=None):
+        self._network, self._cache, self._mask, self._positions = network, cache, None, None
+        if cache is None:
+            self._cache = new_cache(network)
+        elif mask is not None:
+            self._set_mask(functional.pad(mask, (0, cache.get_seq_length() - mask.shape[1]), value=1))
 
     def prefill(self, batch):
         self._mask = batch.mask
         self._positions = None if batch.mask is None else mask_positions(batch.mask)
         return self._forward(batch.ids)
+
+    def append(self, other):
+        """Adds the rows of other steps. All rows end in the last column, and shorter ones get pads on their left."""
+        masks = [self._full_mask(), other._full_mask()]
+        columns = max(mask.shape[1] for mask in masks)
+        for layer, added in zip(self._cache.layers, other._cache.layers, strict=True):
+            layer.keys, layer.values = stack_rows(layer.keys, added.keys), stack_rows(layer.values, added.values)
+            set_columns(layer, columns)
+        self._set_mask(torch.cat([functional.pad(mask, (columns - mask.shape[1], 0)) for mask in masks]))
+
+    def keep(self, rows):
+        """Removes all rows but those with these numbers, and the columns that have only pads then."""
+        numbers = torch.tensor(rows, device=self._network.device)
+        mask = self._full_mask().index_select(0, numbers)
+        # `argmax` returns the first of equal numbers: the first token of each row.
+        mask = mask[:, int(mask.argmax(-1).min()) :]
+        for layer in self._cache.layers:
+            # A layer with a sliding window has only the last columns.
+            stored, numbers = min(layer.keys.shape[-2], mask.shape[1]), numbers.to(layer.keys.device)
+            layer.keys = layer.keys[:, :, -stored:].index_select(0, numbers)
+            layer.values = layer.values[:, :, -stored:].index_select(0, numbers)
+            set_columns(layer, mask.shape[1])
+        self._set_mask(mask)
+
+    def _full_mask(self):
+        if self._mask is not None:
+            return self._mask
+        shape = len(self._cache.layers[0].keys), self._cache.get_seq_length()
+        return torch.ones(shape, dtype=torch.long, device=self._network.device)
+
+    def _set_mask(self, mask):
+        """Sets the mask of the cached columns. Rows without pads need none, and are faster without one."""
+        is_padded = not bool(mask.all())
+        self._mask = mask if is_padded else None
+        self._positions = mask_positions(mask)[:, -1:] if is_padded else None
 
     def advance(self, ids):
         if self._mask is not None:
@@ -179,6 +256,22 @@ class GrowingCacheSteps:
         arguments = {} if self._mask is None else dict(attention_mask=self._mask, position_ids=self._positions)
         arguments.update(past_key_values=self._cache, use_cache=True, logits_to_keep=1)
         return self._network(input_ids=ids, **arguments).logits[:, -1]
+
+
+def new_cache(network):
+    return DynamicCache(config=network.config.get_text_config(decoder=True))
+
+
+def stack_rows(tensor, added):
+    """Two tensors of keys or values [rows, heads, columns, numbers] as one, with pads on the left of the shorter rows."""
+    columns = max(tensor.shape[-2], added.shape[-2])
+    return torch.cat([functional.pad(it, (0, 0, columns - it.shape[-2], 0)) for it in (tensor, added)])
+
+
+def set_columns(layer, columns):
+    """Sets the number of computed columns, which a layer with a sliding window counts separately."""
+    if hasattr(layer, "cumulative_length"):
+        layer.cumulative_length = columns
 
 
 class WholeSequenceSteps:

@@ -14,9 +14,20 @@ from growing_cache import GeneratePath, LoopPath
 from network import assign_devices, attention_window, read_config, read_network, uses_own_output_matrix
 from options import STATIC_CACHE_PATHS, uses_torch_compile
 from quantize import nf4_config, nf4_facts, quantize_network
+from slots import Overlapping, reason_for_single_requests
 from static_cache import StaticCachePath
 
-PATH_CLASSES = {"generate": GeneratePath, "loop": LoopPath, **dict.fromkeys(STATIC_CACHE_PATHS, StaticCachePath)}
+
+class OverlappingGeneratePath(Overlapping, GeneratePath):
+    pass
+
+
+class OverlappingLoopPath(Overlapping, LoopPath):
+    pass
+
+
+SINGLE_REQUEST_CLASSES = {"generate": GeneratePath, "loop": LoopPath}
+OVERLAPPING_CLASSES = {"generate": OverlappingGeneratePath, "loop": OverlappingLoopPath}
 
 
 def load(request, folder, options, phases):
@@ -59,10 +70,22 @@ def load(request, folder, options, phases):
         weights=weight_facts(network, dtype, parameters, quantized),
         effects=effects(options, quantized, devices, own_output_matrix),
     )
-    model = PATH_CLASSES[options.path](loaded)
+    model = make_path(loaded)
     with torch.no_grad(), explain_memory_errors(f"preparing path `{options.path}`", device):
         model.prepare(phases)
     return model
+
+
+def make_path(loaded):
+    """The path of a load. Requests overlap on the paths with a growing cache, if the network allows it."""
+    options = loaded.options
+    if options.path in STATIC_CACHE_PATHS:
+        return StaticCachePath(loaded)
+    if reason := reason_for_single_requests(loaded.network, options.attention, loaded.device):
+        path = SINGLE_REQUEST_CLASSES[options.path](loaded)
+        path.overlap = f"one at a time: {reason}"
+        return path
+    return OVERLAPPING_CLASSES[options.path](loaded)
 
 
 def effects(options, quantized, devices, own_output_matrix):

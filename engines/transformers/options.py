@@ -24,6 +24,9 @@ MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 COMPILERS = ["torchscript", "inductor"]
 
+# The most requests that overlap.
+CONCURRENCY = 8
+
 OPTIONS = ("path", "quantize", "attention", "mode", "compiler", "fusion", "cache_tokens", "shard")
 
 # The default of `cache_tokens`, the size of the smallest static cache in tokens. Each larger size is twice the one before.

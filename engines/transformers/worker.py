@@ -4,7 +4,7 @@ import engine_kit
 from engine_kit import choose_context, package_version
 from environment import prepare_environment
 from folder import FORMATS, open_folder
-from options import DTYPES, OPTIONS, default_dtype, read_options
+from options import CONCURRENCY, DTYPES, OPTIONS, default_dtype, read_options
 
 
 class Transformers(engine_kit.Engine):
@@ -21,6 +21,7 @@ class Transformers(engine_kit.Engine):
                 "dtypes": DTYPES,
                 "formats": FORMATS,
                 "batch": 64,
+                "concurrency": CONCURRENCY,
                 "use_cache_toggle": True,
                 "padding_sides": ["left", "right"],
                 "speculation": ["prompt_lookup"],

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             ("network.py", include_str!("../network.py")),
             ("options.py", include_str!("../options.py")),
             ("quantize.py", include_str!("../quantize.py")),
+            ("slots.py", include_str!("../slots.py")),
             ("static_cache.py", include_str!("../static_cache.py")),
         ],
     })
