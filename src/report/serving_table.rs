@@ -39,9 +39,9 @@ impl<'a> ServingTable<'a> {
         (!rows.is_empty()).then_some(Self { report, rows })
     }
 
-    pub fn sections(&self, layout: Layout) -> [Section; 2] {
+    pub fn sections(&self, layout: Layout) -> Vec<Section> {
         let heading = "latency of overlapping requests, since their arrival:";
-        [Section::Heading(heading.into()), Section::Table(self.table(layout))]
+        vec![Section::Heading(heading.into()), Section::Table(self.table(layout))]
     }
 
     /// The percentiles of each metric that has values.

@@ -81,7 +81,7 @@ impl Content for ReportContent<'_> {
             let why = || {
                 vec![Section::NoTable("no table of overlapping requests: only `serve` and `offline` have them")]
             };
-            let sections = ServingTable::of(report).map(|it| it.sections(layouts(TableId::Serving)).to_vec());
+            let sections = ServingTable::of(report).map(|it| it.sections(layouts(TableId::Serving)));
             parts.extend(sections.unwrap_or_else(why));
         }
         if view.has(TableId::Settings) {
