@@ -26,25 +26,27 @@ INT8_ACTIVATIONS = 4
 
 
 def read_graph(path):
-    """`weights_dtype` (of most bytes), `weights_bytes`, `compute_dtype` and `kv_dtype` of the graph in a folder."""
+    """`weights_dtype` (of most weights), `weights_bytes`, `compute_dtype` and `kv_dtype` of the graph in a folder."""
     graph = onnx.load(path / "model.onnx", load_external_data=False).graph
     quantized, levels = {}, set()
     for node in graph.node:
         attributes = {attribute.name: attribute.i for attribute in node.attribute}
         if node.op_type == QUANTIZED_PRODUCT:
-            quantized[node.input[1]] = f"int{attributes['bits']}"
+            quantized[node.input[1]] = attributes["bits"]
             levels.add(attributes.get("accuracy_level", 0))
         elif node.op_type == QUANTIZED_EMBEDDING:
-            quantized[node.input[0]] = f"int{attributes.get('bits', 4)}"
-    bytes_by_dtype = {}
+            quantized[node.input[0]] = attributes.get("bits", 4)
+    weights_by_dtype, weights_bytes = {}, 0
     for tensor in graph.initializer:
-        dtype, size = DTYPES[tensor.data_type]
-        dtype = quantized.get(tensor.name, dtype)
-        bytes_by_dtype[dtype] = bytes_by_dtype.get(dtype, 0) + prod(tensor.dims) * size
+        (dtype, size), elements = DTYPES[tensor.data_type], prod(tensor.dims)
+        weights_bytes += elements * size
+        if (bits := quantized.get(tensor.name)) is not None:
+            dtype, elements = f"int{bits}", elements * 8 * size // bits
+        weights_by_dtype[dtype] = weights_by_dtype.get(dtype, 0) + elements
     caches = (value.type.tensor_type.elem_type for value in graph.input if value.name.startswith("past_key_values."))
     return SimpleNamespace(
-        weights_dtype=max(bytes_by_dtype, key=bytes_by_dtype.get),
-        weights_bytes=sum(bytes_by_dtype.values()),
+        weights_dtype=max(weights_by_dtype, key=weights_by_dtype.get),
+        weights_bytes=weights_bytes,
         compute_dtype="int8" if levels == {INT8_ACTIVATIONS} else "f32",
         kv_dtype=DTYPES[next(caches)][0],
     )

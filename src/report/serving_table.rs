@@ -11,11 +11,8 @@ use crate::text::{shorten, significant_digits};
 use stats::Summary;
 
 /// The percentiles of the table, each with the number of values below which it is uncertain.
-const PERCENTILES: [(Heading, usize, fn(&Summary) -> f64); 3] = [
-    (P50, 0, |it| it.p50),
-    (P95, MIN_VALUES_FOR_P95, |it| it.p95),
-    (P99, MIN_VALUES_FOR_P99, |it| it.p99),
-];
+const PERCENTILES: [(Heading, usize, fn(&Summary) -> f64); 3] =
+    [(P50, 0, |it| it.p50), (P95, MIN_VALUES_FOR_P95, |it| it.p95), (P99, MIN_VALUES_FOR_P99, |it| it.p99)];
 
 /// The metrics, each with the columns of its percentiles that a narrow terminal leaves out.
 const OF_REQUESTS: [(MetricId, [Keep; 3]); 5] = [
@@ -68,10 +65,7 @@ impl<'a> ServingTable<'a> {
         }
         let mut cells = table.lines.iter().flat_map(|line| &line.cells);
         if cells.any(|cell| cell.starts_with(Mark::FewValues.sign())) {
-            table.notes.push(format!(
-                "{}; hint: more `--requests` or `--blocks`",
-                Mark::FewValues.legend()
-            ));
+            table.notes.push(format!("{}; hint: more `--requests` or `--blocks`", Mark::FewValues.legend()));
         }
         table
     }
@@ -88,7 +82,12 @@ impl<'a> ServingTable<'a> {
     }
 }
 
-fn cell(metric: &Metric, summary: Option<&Summary>, needed: usize, percentile: fn(&Summary) -> f64) -> String {
+fn cell(
+    metric: &Metric,
+    summary: Option<&Summary>,
+    needed: usize,
+    percentile: fn(&Summary) -> f64,
+) -> String {
     let Some(summary) = summary else { return Mark::NotAvailable.to_string() };
     let mark = if summary.n < needed { Mark::FewValues.sign() } else { "" };
     format!("{mark}{}", metric.scale().write(percentile(summary)))

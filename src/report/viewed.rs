@@ -79,7 +79,9 @@ impl Content for ReportContent<'_> {
         }
         if view.has(TableId::Serving) {
             let why = || {
-                vec![Section::NoTable("no table of overlapping requests: only `serve` and `offline` have them")]
+                vec![Section::NoTable(
+                    "no table of overlapping requests: only `serve` and `offline` have them",
+                )]
             };
             let sections = ServingTable::of(report).map(|it| it.sections(layouts(TableId::Serving)));
             parts.extend(sections.unwrap_or_else(why));
@@ -140,9 +142,9 @@ impl Content for ReportContent<'_> {
             TableId::Distribution => DistributionTable::of(report)
                 .filter(|_| view.has(TableId::Distribution))
                 .map(|it| it.widest(layout)),
-            TableId::Serving => ServingTable::of(report)
-                .filter(|_| view.has(TableId::Serving))
-                .map(|it| it.table(layout)),
+            TableId::Serving => {
+                ServingTable::of(report).filter(|_| view.has(TableId::Serving)).map(|it| it.table(layout))
+            }
             TableId::Settings => {
                 settings_table::widest(report, layout).filter(|_| view.has(TableId::Settings))
             }

@@ -291,7 +291,14 @@ async fn stream_windows(run: &str, tokens_per_second: u32) -> Result<Windows> {
         let users = Wishes::Users(OVERLAPPING as usize);
         let deadline = conversation.deadlines.answer;
         let before_ns = cpu_ns();
-        let served = process::serve(&mut conversation, requests, |_, _| Ok(None), users, OVERLAPPING as usize, deadline);
+        let served = process::serve(
+            &mut conversation,
+            requests,
+            |_, _| Ok(None),
+            users,
+            OVERLAPPING as usize,
+            deadline,
+        );
         let served = from_null_engine(served).await?;
         let answers = || served.iter().map(|it| &it.answer);
         let sent_ns = answers().map(|it| it.sent_ns).min().unwrap_or_default();

@@ -244,9 +244,14 @@ fn an_engine_in_javascript_without_a_kit_passes() {
         "\n  passed  sampling ",
     ]);
     let is_left_out = |line: &&str| {
-        ["not claimed: `prompt", "not claimed: `speculation`", "not claimed: `prefix_cache_toggle`", "main-facts"]
-            .iter()
-            .any(|it| line.contains(it))
+        [
+            "not claimed: `prompt",
+            "not claimed: `speculation`",
+            "not claimed: `prefix_cache_toggle`",
+            "main-facts",
+        ]
+        .iter()
+        .any(|it| line.contains(it))
     };
     let absent: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with("  absent")).collect();
     assert!(absent.iter().all(is_left_out), "{absent:?}");

@@ -79,12 +79,14 @@ fn a_run_of_overlapping_requests_shows_their_latency_and_the_queue_over_time() {
         finish(&mut command).exits_with(0)
     };
     let engine = scratch.engine("one", ONE_AT_ONCE).display().to_string();
-    let plan = ["-e", &engine, "-s", "serve", "--prompt-tokens", "16", "--new-tokens", "4", "--requests", "12"];
+    let plan =
+        ["-e", &engine, "-s", "serve", "--prompt-tokens", "16", "--new-tokens", "4", "--requests", "12"];
     let rate = ["--request-rate", "200", "--burstiness", "even"];
     let run = shown(&[&plan[..], &rate, &SHORT[..6]].concat());
     let again = shown(&["report"]);
     for outcome in [&run, &again] {
-        let (_, table) = outcome.stdout.split_once("latency of overlapping requests, since their arrival:").unwrap();
+        let (_, table) =
+            outcome.stdout.split_once("latency of overlapping requests, since their arrival:").unwrap();
         for title in ["TTFT", "TTFT since sent", "ITL", "TPOT", "total", "queue over", "p95"] {
             assert!(table.contains(title), "no {title}: {table}");
         }
@@ -258,7 +260,8 @@ fn a_shared_prefix_comes_from_the_cache_of_an_engine_that_has_one() {
         .collect();
     let with_prefix = "serve shared prefix 48";
     let expected = [("cached", "serve", false, false), ("cached", with_prefix, true, true)];
-    let expected = [expected, [("plain", "serve", false, false), ("plain", with_prefix, true, false)]].concat();
+    let expected =
+        [expected, [("plain", "serve", false, false), ("plain", with_prefix, true, false)]].concat();
     assert_eq!(found, expected);
     let status = run.report["outputs"].as_array().unwrap().iter().map(|it| it["status"].clone());
     assert_eq!(status.collect::<Vec<_>>(), ["exact", "exact"]);
@@ -282,7 +285,8 @@ fn each_turn_of_a_conversation_repeats_the_turns_before_it() {
     for (label, _) in engines {
         for conversation in turns(&run, label, 3) {
             // Each turn has 16 new tokens, and an answer of 4.
-            let prompts: Vec<_> = conversation.iter().map(|it| it["prompt_tokens"].as_u64().unwrap()).collect();
+            let prompts: Vec<_> =
+                conversation.iter().map(|it| it["prompt_tokens"].as_u64().unwrap()).collect();
             assert_eq!(prompts, [16, 36, 56], "{label}");
             let cached: Vec<_> = conversation.iter().map(|it| it["cached_prompt_tokens"].as_u64()).collect();
             match label {
@@ -345,7 +349,10 @@ fn cases_that_allow_prefix_caches_are_labelled_in_the_plan_and_in_the_tables() {
         finish(command.arg("--results").arg(scratch.results())).exits_with(0).stdout
     };
     let plan = run(&["--dry-run"]);
-    assert!(plan.contains("serve shared prefix 48: 1 request in each block; prefix caches are allowed"), "{plan}");
+    assert!(
+        plan.contains("serve shared prefix 48: 1 request in each block; prefix caches are allowed"),
+        "{plan}"
+    );
     for table in [run(&[]), run(&["--full"])] {
         assert!(table.contains("prefix caches are allowed in: serve shared prefix 48"), "{table}");
         assert!(table.contains("cached"), "{table}");

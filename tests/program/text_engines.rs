@@ -114,5 +114,9 @@ fn few_tokens_without_scores_verify_nothing() {
     let one = run(&[("mute", mute), ("talker", TALKER)], Verifier::Engine(""), &["--new-tokens", "3"]);
     assert_eq!(one.status("talker"), "unverified");
     let reasons = one.status_reasons("talker");
-    assert!(reasons[0].contains("32 of its tokens must be compared") && reasons[0].ends_with("hint: `--new-tokens 32`"), "{reasons:?}");
+    assert!(
+        reasons[0].contains("32 of its tokens must be compared")
+            && reasons[0].ends_with("hint: `--new-tokens 32`"),
+        "{reasons:?}"
+    );
 }

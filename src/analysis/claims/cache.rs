@@ -42,7 +42,8 @@ pub fn remark(subject: &ConfigurationData) -> Option<String> {
 /// A contradiction if the engine itself reports cached tokens for a prompt that it had not received earlier.
 fn reported_tokens(subject: &ConfigurationData) -> Option<Contradiction> {
     let is_without = |sample: &&Sample| !subject.case(sample.case).workload.shape.prefix_cache;
-    let sequences = subject.measured().filter(is_without).flat_map(|sample| sample.iteration.sequences.iter());
+    let sequences =
+        subject.measured().filter(is_without).flat_map(|sample| sample.iteration.sequences.iter());
     let cached =
         sequences.filter_map(|sequence| Some((sequence.cached_prompt_tokens?, sequence.prompt_tokens)));
     let (cached, prompt) = cached.filter(|(cached, _)| *cached > MAX_SHARED_TOKENS).max()?;

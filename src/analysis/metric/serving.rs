@@ -173,7 +173,8 @@ pub fn queue_over_time(observed: &Observation) -> Option<[f64; QUEUE_PARTS]> {
 /// The share of the prompt tokens that came from a prefix cache. `None` if such caches are not allowed, or if an answer has no count.
 pub fn cached_share(observed: &Observation) -> Option<f64> {
     let counted = counted(observed);
-    let cached = counted.iter().map(|it| it.sequence.cached_prompt_tokens.map(u64::from)).sum::<Option<u64>>()?;
+    let cached =
+        counted.iter().map(|it| it.sequence.cached_prompt_tokens.map(u64::from)).sum::<Option<u64>>()?;
     let all: u64 = counted.iter().map(|it| u64::from(it.sequence.prompt_tokens)).sum();
     (observed.shape.prefix_cache && all > 0).then(|| cached as f64 / all as f64)
 }
@@ -334,7 +335,8 @@ mod tests {
         let mut sample = arrivals(16);
         for (index, sequence) in sample.iteration.sequences.iter_mut().enumerate() {
             // The first two requests do not count.
-            (sequence.prompt_tokens, sequence.cached_prompt_tokens) = (40, Some(if index < 2 { 0 } else { 30 }));
+            (sequence.prompt_tokens, sequence.cached_prompt_tokens) =
+                (40, Some(if index < 2 { 0 } else { 30 }));
         }
         let share = |sample: &Sample, prefix_cache| {
             let shape = Shape { request_rate: "1".parse().ok(), prefix_cache, ..Shape::default() };

@@ -53,7 +53,10 @@ fn caches_prefixes(subject: &mut CheckedEngine) -> Outcome {
     require(agree, format!("got {} with the cache, {} without it", json!(tokens[2]), json!(tokens[0])))?;
     let cached = |answer: &Answer| first_sequence(answer).and_then(|it| it.cached_prompt_tokens);
     let from_cache = cached(&answers[3]).unwrap_or(0);
-    require(from_cache == 0, format!("took {} from a cache that was not allowed", plural(from_cache, "token")))?;
+    require(
+        from_cache == 0,
+        format!("took {} from a cache that was not allowed", plural(from_cache, "token")),
+    )?;
     require(cached(&answers[2]).is_some(), "has no `cached_prompt_tokens`")?;
     match cached(&answers[2]) {
         Some(0) => absent("no token of a repeated prompt came from the cache"),

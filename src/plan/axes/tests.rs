@@ -57,7 +57,9 @@ fn only_prompts_that_begin_alike_allow_prefix_caches() {
     let points = axes.points();
     let found: Vec<_> = points
         .iter()
-        .map(|it| (it.all_prompt_tokens(), it.shape.prompt_lengths(it.all_prompt_tokens()), it.shape.prefix_cache))
+        .map(|it| {
+            (it.all_prompt_tokens(), it.shape.prompt_lengths(it.all_prompt_tokens()), it.shape.prefix_cache)
+        })
         .collect();
     assert_eq!(found, [(32, vec![32, 24], false), (40, vec![40, 32], true)]);
     let labels: Vec<String> = points.iter().map(|it| axes.words_of(it, &axes).join(" ")).collect();

@@ -67,14 +67,8 @@ mod tests {
         let prompts = Prompts::open(&path.to_string_lossy()).unwrap();
         let shape = Shape { requests: Some(5), turns: 3, shared_prefix: 8, ..Shape::default() };
         let workload = Workload { shape, ..Workload::specimen(Prompt::Tokens(24)) };
-        let key = PromptKey {
-            seed: 0,
-            nonce: None,
-            block: 0,
-            kind: RequestKind::Measured,
-            index: 0,
-            sequence: 0,
-        };
+        let key =
+            PromptKey { seed: 0, nonce: None, block: 0, kind: RequestKind::Measured, index: 0, sequence: 0 };
         let texts = prompts.batch(&workload, key).unwrap();
         // Two conversations, whose first prompts share the prefix.
         assert_eq!(texts.iter().map(Vec::len).collect::<Vec<_>>(), [24, 12, 8, 12, 16, 12]);

@@ -117,8 +117,7 @@ fn no_prompt_of_the_default_suite_is_a_prefix_of_another() {
     let bos = prompts.bos.len();
     for (index, ids) in all.iter().enumerate() {
         for other in &all[..index] {
-            let shared =
-                ids[bos..].iter().zip(&other[bos..]).take_while(|(id, other)| id == other).count();
+            let shared = ids[bos..].iter().zip(&other[bos..]).take_while(|(id, other)| id == other).count();
             assert!(shared < SALT_TOKENS, "{shared} tokens are shared: {ids:?} {other:?}");
         }
     }

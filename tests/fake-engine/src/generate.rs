@@ -195,9 +195,15 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     let factor = factor * factor_of_kept * false_report::factor_of_repeated_prompts(script, &request.prompts);
     let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;
-    let cached: Vec<Option<usize>> =
-        request.prompts.iter().map(|prompt| kept_prompts::cached(script, prompt, request.prefix_cache)).collect();
-    let lengths = computed.iter().zip(&cached).map(|(prompt, cached)| prompt.len() - cached.unwrap_or(0).min(prompt.len()));
+    let cached: Vec<Option<usize>> = request
+        .prompts
+        .iter()
+        .map(|prompt| kept_prompts::cached(script, prompt, request.prefix_cache))
+        .collect();
+    let lengths = computed
+        .iter()
+        .zip(&cached)
+        .map(|(prompt, cached)| prompt.len() - cached.unwrap_or(0).min(prompt.len()));
     let longest_prompt = lengths.max().unwrap_or(0) as u64;
     let scaled = |ns: u64| (ns as f64 * factor).round() as u64;
     let prefill_ns = script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");

@@ -14,7 +14,8 @@ pub fn has_cache(script: &Script) -> bool {
 /// The ids at the start of a prompt that need no computation; at least the last one needs it. `None` if the engine has no prefix cache.
 pub fn cached(script: &Script, prompt: &[u64], is_allowed: bool) -> Option<usize> {
     let shared = |kept: &Vec<u64>| kept.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-    let longest = || KEPT.lock().unwrap_or_else(PoisonError::into_inner).iter().map(shared).max().unwrap_or(0);
+    let longest =
+        || KEPT.lock().unwrap_or_else(PoisonError::into_inner).iter().map(shared).max().unwrap_or(0);
     let cached = if is_allowed { longest().min(prompt.len() - 1) } else { 0 };
     has_cache(script).then_some(cached)
 }

@@ -40,13 +40,7 @@ impl<C> Sequence<C> {
     /// The state before the first step. `cached`: the ids of the prompt in the cache. `index` is the sequence's index in its job.
     /// `lookup` is the length of drafts if the request asks for them. Only greedy sequences with a cache draft ids, because a draft is
     /// compared with the likeliest id.
-    pub fn new(
-        (cache, cached): (C, usize),
-        prompt: &[u32],
-        index: usize,
-        job: &Job,
-        lookup: usize,
-    ) -> Self {
+    pub fn new((cache, cached): (C, usize), prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
         let max_ids = prompt.len() + job.max_new_tokens as usize;
         let wants_drafts = job.speculation == Speculation::PromptLookup;
         let can_draft = wants_drafts && job.sampling.is_none() && job.use_cache;

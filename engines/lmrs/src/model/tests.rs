@@ -188,7 +188,8 @@ fn a_request_reuses_the_memory_of_a_cache_and_not_its_contents() {
 #[test]
 fn a_prompt_that_begins_like_an_earlier_one_is_computed_from_there_if_both_requests_allow_it() {
     let (mut model, first) = (model(ToyNetwork::new(ALL_IDS), 0), prompt(40, 1));
-    let allowed = |prompt: &[u32], new_tokens| Job { prefix_cache: true, ..job(&[prompt.to_vec()], new_tokens) };
+    let allowed =
+        |prompt: &[u32], new_tokens| Job { prefix_cache: true, ..job(&[prompt.to_vec()], new_tokens) };
     // The rows of the first pass: those of the prompt that were computed.
     let mut computed = |job: Job| {
         model.decoder.passes.clear();
