@@ -10,9 +10,19 @@ use crate::analysis::metric::{Metric, MetricId, by_id};
 use crate::text::{shorten, significant_digits};
 use stats::Summary;
 
-/// The percentiles of the table, each with the number of values below which it is uncertain.
-const PERCENTILES: [(Heading, usize, fn(&Summary) -> f64); 3] =
-    [(P50, 0, |it| it.p50), (P95, MIN_VALUES_FOR_P95, |it| it.p95), (P99, MIN_VALUES_FOR_P99, |it| it.p99)];
+/// A percentile of a metric.
+struct Percentile {
+    heading: Heading,
+    /// With fewer values, it is uncertain.
+    min_values: usize,
+    of: fn(&Summary) -> f64,
+}
+
+const PERCENTILES: [Percentile; 3] = [
+    Percentile { heading: P50, min_values: 0, of: |it| it.p50 },
+    Percentile { heading: P95, min_values: MIN_VALUES_FOR_P95, of: |it| it.p95 },
+    Percentile { heading: P99, min_values: MIN_VALUES_FOR_P99, of: |it| it.p99 },
+];
 
 /// The metrics, each with the columns of its percentiles that a narrow terminal leaves out.
 const OF_REQUESTS: [(MetricId, [Keep; 3]); 5] = [
@@ -49,11 +59,11 @@ impl<'a> ServingTable<'a> {
             if self.rows.iter().all(|row| row.summary(id).is_none()) {
                 continue;
             }
-            for ((heading, needed, percentile), keep) in PERCENTILES.into_iter().zip(keeps) {
-                let column = Column::value(heading, metric.scale().symbol);
+            for (percentile, keep) in PERCENTILES.iter().zip(keeps) {
+                let column = Column::value(percentile.heading, metric.scale().symbol);
                 table.columns.push(Column { group: Some(metric.title), keep, ..column });
                 for (row, line) in self.rows.iter().zip(&mut table.lines) {
-                    line.cells.push(cell(metric, row.summary(id), needed, percentile));
+                    line.cells.push(percentile.cell(metric, row.summary(id)));
                 }
             }
         }
@@ -82,13 +92,10 @@ impl<'a> ServingTable<'a> {
     }
 }
 
-fn cell(
-    metric: &Metric,
-    summary: Option<&Summary>,
-    needed: usize,
-    percentile: fn(&Summary) -> f64,
-) -> String {
-    let Some(summary) = summary else { return Mark::NotAvailable.to_string() };
-    let mark = if summary.n < needed { Mark::FewValues.sign() } else { "" };
-    format!("{mark}{}", metric.scale().write(percentile(summary)))
+impl Percentile {
+    fn cell(&self, metric: &Metric, summary: Option<&Summary>) -> String {
+        let Some(summary) = summary else { return Mark::NotAvailable.to_string() };
+        let mark = if summary.n < self.min_values { Mark::FewValues.sign() } else { "" };
+        format!("{mark}{}", metric.scale().write((self.of)(summary)))
+    }
 }

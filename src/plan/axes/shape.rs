@@ -148,7 +148,8 @@ impl Shape {
 
     /// The request of a round whose answer a request repeats. `None` for the first one of a conversation.
     pub fn turn_before(&self, index: u32) -> Option<u32> {
-        (index % self.turns.max(1) > 0).then(|| index - 1)
+        let is_first = index.is_multiple_of(self.turns.max(1));
+        (!is_first).then(|| index - 1)
     }
 
     /// The most sequences that may be computed at once.
