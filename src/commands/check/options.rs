@@ -13,7 +13,7 @@ use crate::text::plural;
 pub const CHECKS: &[Check] = &[
     Check::new("ignore-eos", "with `ignore_eos` the output has the full length", ignores_eos),
     Check::new("use-cache", "without the KV cache the first token is the same", runs_without_cache),
-    Check::new("prefix-cache", "earlier prompts are reused only where a request allows it", caches_prefixes),
+    Check::new("prefix-cache", "only a request that allows it reuses a prompt", caches_prefixes),
     Check::new("stream", "streamed ids and times agree with the answer", streams),
     Check::new("speculation", "drafts change no token, and they are counted", drafts),
     Check::new("sampling", "equal seeds give equal tokens, other seeds differ", samples),
