@@ -16,6 +16,7 @@ const ONLY_IN_CHECKS: &[&str] = &[
     "checks_context_first",
     "accepts_large_integers",
     "uncounted_drafts",
+    "uses_prefixes_always",
 ];
 
 #[test]
