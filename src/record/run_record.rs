@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use protocol::HelloFacts;
 
 use super::entry::{
     CheckedOutput, Closed, Continued, DtypeCosts, End, Entry, FEWER_BLOCKS, Header, HeldOutScores, Idle,
@@ -59,6 +60,12 @@ impl RunRecord {
     /// The launches in which a configuration was measured, without those for output checks.
     pub fn launches_of(&self, configuration: usize) -> impl Iterator<Item = &Launch> + Clone {
         self.launches.iter().filter(move |it| it.configuration == configuration && !it.for_output_checks)
+    }
+
+    /// The first answer of a configuration to `hello`. A one-shot process gives none, but the launch for its output check does.
+    pub fn hello_of(&self, configuration: usize) -> Option<&HelloFacts> {
+        let all = self.launches.iter().filter(move |it| it.configuration == configuration);
+        self.launches_of(configuration).chain(all).find_map(|launch| launch.hello.as_ref())
     }
 
     /// The index of the sequence of a sample whose tokens the verifier checks: the next one in each round, through all blocks.

@@ -19,8 +19,10 @@ pub fn engines(record: &RunRecord) -> Vec<Engine> {
     let plan = &record.header.plan;
     let named = plan.configurations.iter().zip(names(plan)).enumerate();
     let engines = named.map(|(index, (configuration, name))| {
-        let launches = record.launches_of(index);
-        Engine { name, ..engine_of(configuration, launches) }
+        let engine = engine_of(configuration, record.launches_of(index));
+        let version = record.hello_of(index).map(|hello| word(&hello.version));
+        let version = version.or_else(|| engine.version.clone());
+        Engine { name, version, ..engine }
     });
     engines.collect()
 }

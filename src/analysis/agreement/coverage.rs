@@ -8,11 +8,11 @@ use super::status::{Agreement, FEATURES};
 use super::tokens::greedy_samples;
 use super::tokens_alone::can_score;
 use super::verifier::Verifier;
-use crate::plan::Case;
+use crate::plan::{Case, Mode};
 use crate::record::{NotChecked, RunRecord};
 use crate::shell::{HINT, quoted_command};
 use crate::text::{line, with_commas};
-use protocol::Capabilities;
+use protocol::{Capabilities, HelloFacts};
 
 /// The option that makes an engine give its likeliest tokens, which the verifier can check.
 pub const GREEDY_OPTION: &str = "--temperature 0";
@@ -51,7 +51,7 @@ pub fn missing(
 
 /// The features that this engine lacks and that let a verifier check it.
 pub fn lacking_features(record: &RunRecord, configuration: usize) -> Vec<&'static str> {
-    let hello = record.launches_of(configuration).find_map(|launch| launch.hello.as_ref());
+    let hello = record.hello_of(configuration);
     // An engine without `hello` has neither.
     let has = |feature: fn(&Capabilities) -> bool| hello.is_some_and(|hello| feature(&hello.capabilities));
     let all = FEATURES.into_iter().zip([has(|it| it.score), has(|it| it.prompt_ids)]);
@@ -122,9 +122,12 @@ fn unchecked_workloads(
         let mut samples = greedy_samples(record, configuration).filter(|it| it.case == case);
         samples.any(|it| it.iteration.sequences.iter().any(|sequence| sequence.chunks.is_some()))
     };
-    let takes_ids = record
-        .launches_of(configuration)
-        .any(|launch| launch.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids));
+    let supports_ids = |hello: &HelloFacts| hello.capabilities.prompt_ids;
+    let takes_ids =
+        record.launches_of(configuration).any(|launch| launch.hello.as_ref().is_some_and(supports_ids));
+    // A one-shot process gets no `hello`, so it gets text even if the engine takes ids.
+    let lacks_only_hello =
+        plan.mode == Mode::OneShot && record.hello_of(configuration).is_some_and(supports_ids);
     let mut missing: Vec<Missing> = Vec::new();
     let mut unchecked: Vec<String> = Vec::new();
     let (mut has_sample, mut is_any_checked) = (false, false);
@@ -144,6 +147,10 @@ fn unchecked_workloads(
             _ if is_equal(index) || has_checked_tokens(index) => {
                 is_any_checked = true;
                 continue;
+            }
+            _ if !takes_ids && !gives_text(index) && lacks_only_hello => {
+                let why = "`--mode one-shot` sends text, so the measured tokens cannot be checked";
+                (format!("{why}{HINT}leave out `--mode one-shot`"), false)
             }
             _ if !takes_ids && !gives_text(index) => {
                 ("takes text, so its prompt ids may differ from the verifier's".into(), true)

@@ -476,6 +476,23 @@ fn an_engine_that_takes_text_and_gives_other_ids_is_unverified() {
 }
 
 #[test]
+fn tokens_of_one_shot_processes_are_unverified_with_the_mode_as_their_reason() {
+    let mut record = checked();
+    record.header.plan.mode = crate::plan::Mode::OneShot;
+    replace_ids(&mut record, ENGINE, |_| Some(9));
+    set_scores(&mut record, ENGINE, |_| Some(5e-4));
+    let mut for_checks = launches(&mut record, ENGINE).next().unwrap().clone();
+    (for_checks.launch, for_checks.for_output_checks) = (record.launches.len() as u32, true);
+    launches(&mut record, ENGINE).for_each(|launch| launch.hello = None);
+    record.launches.push(for_checks);
+    let found = engine(&record);
+    assert_eq!(found.status, Status::Unverified);
+    let why = "`--mode one-shot` sends text, so the measured tokens cannot be checked";
+    assert_eq!(found.reasons, [format!("{why}; hint: leave out `--mode one-shot`")]);
+    assert_eq!(found.lacking, Vec::<&str>::new());
+}
+
+#[test]
 fn an_engine_without_scores_of_the_longest_held_out_text_is_unverified() {
     let mut record = checked();
     record.held_out[0].sequences.insert(0, vec![1; 128]);

@@ -52,7 +52,9 @@ pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<P
         let is_allowed = !matches!(agreement.status, Status::Wrong | Status::Unverified);
         let kind = if is_allowed { "Allowed difference" } else { "Reason" };
         // A reason whose step is the hint of the part does not repeat it.
-        let is_step = |hint: &str| Some(hint.trim_matches('`')) == agreement.next_step().as_deref();
+        let is_step = |hint: &str| {
+            agreement.next_step().is_some_and(|step| step == hint || step == hint.trim_matches('`'))
+        };
         let without_hint = reason.split_once(HINT).filter(|(_, hint)| is_step(hint));
         let reason = without_hint.map_or(reason.as_str(), |(before, _)| before);
         part.say(format!("{kind}: {}.", line(reason).trim_end_matches('.')));

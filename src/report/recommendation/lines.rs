@@ -10,6 +10,7 @@ use crate::analysis::compare::latency::ANSWER_TOKENS;
 use crate::analysis::metric::Unit;
 use crate::report::run_data::RunData;
 use crate::report::run_report::Report;
+use crate::shell::quoted_command;
 use crate::text::{line, plural, three_digits};
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Phrase, Verdict, range_in_words, with_other};
 
@@ -198,7 +199,7 @@ fn no_engine(recommendation: &Recommendation, model: &ModelRecommendation, repor
     } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {
         let hint = report.outputs.iter().find_map(|it| it.agreement.recorded_hint());
         let hint = match hint {
-            Some(hint) => format!("`{hint}`"),
+            Some(hint) => quoted_command(hint),
             None => "name an engine that runs the model in f32 with `--verifier ENGINE`".into(),
         };
         return vec![format!(
