@@ -19,7 +19,7 @@ use crate::plan::Mode;
 use crate::record::Overhead;
 use stats::Summary;
 
-const COLUMNS: [&str; 42] = [
+const COLUMNS: [&str; 43] = [
     "record",
     "case",
     "scenario",
@@ -49,6 +49,7 @@ const COLUMNS: [&str; 42] = [
     "high",
     "evidence",
     "verdict",
+    "is_verified",
     "blocks",
     "threshold",
     "stopped_by",
@@ -175,16 +176,18 @@ fn growth(row: &Row, metric: &Metric) -> Vec<NamedField> {
     })
 }
 
-/// The fields of a comparison; `None` if it was refused.
+/// The fields of a comparison; `None` if it was refused. Without verified outputs of both sides there is no verdict.
 fn pair_fields(pair: &PairVerdict) -> Option<Vec<NamedField>> {
     let (comparison, (low, high)) = (pair.comparison()?, pair.bounds().unzip());
+    let verdict = comparison.decision.verdict.filter(|_| pair.is_verified).map(json_name);
     Some(vec![
         (column!("reference"), (&pair.against).into()),
         (column!("times_reference"), pair.ratio().into()),
         (column!("low"), low.into()),
         (column!("high"), high.into()),
         (column!("evidence"), evidence(&comparison.evidence).into()),
-        (column!("verdict"), comparison.decision.verdict.map(json_name).as_deref().into()),
+        (column!("verdict"), verdict.as_deref().into()),
+        (column!("is_verified"), pair.is_verified.into()),
         (column!("blocks"), comparison.blocks.into()),
         (column!("threshold"), comparison.decision.thresholds.difference().exp_m1().into()),
         (column!("stopped_by"), json_name(comparison.stopped_by).as_str().into()),

@@ -123,6 +123,14 @@ fn an_unverified_engine_has_no_ratio_no_verdict_and_no_mean() {
     let json = json(&record);
     let of_reed = json["comparisons"].as_array().unwrap().iter().find(|it| it["engine"] == "reed").unwrap();
     assert!(of_reed["ratio"].is_number() && of_reed["is_verified"] == false, "{of_reed}");
+    // CSV too, and there an unverified output has no verdict.
+    let csv = rendered(&record, "csv", 120);
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let at = |name: &str| lines[0].iter().position(|it| *it == name).unwrap();
+    let is_of_reed = |line: &&Vec<&str>| line[at("engine")] == "reed" && line[at("metric")] == "decode_rate";
+    let of_reed = lines.iter().find(is_of_reed).unwrap();
+    assert_eq!((of_reed[at("verdict")], of_reed[at("is_verified")]), ("", "false"), "{csv}");
+    assert!(of_reed[at("times_reference")].parse::<f64>().is_ok(), "{csv}");
     record.header.plan.verification = Verification::Off;
     let text = rendered(&record, "table", 120);
     assert!(text.contains("no ratios: outputs were not checked") && !text.contains("x as fast as"), "{text}");
