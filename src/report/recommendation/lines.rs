@@ -11,7 +11,7 @@ use crate::analysis::metric::Unit;
 use crate::report::run_data::RunData;
 use crate::report::run_report::Report;
 use crate::shell::quoted_command;
-use crate::text::{line, plural, three_digits};
+use crate::text::{line, plural};
 use stats::{MIN_VERDICT_BLOCKS, MetricKind, NO_DIFFERENCE, Phrase, Verdict, range_in_words, with_other};
 
 /// The most reasons under one title; JSON has all.
@@ -121,15 +121,18 @@ fn how_sure(choice: &Choice) -> String {
     let (other, blocks) = (&against.engine, plural(against.blocks, "block"));
     let range = range_in_words(against.low.ln(), against.high.ln(), MetricKind::Speed);
     let interval = format!("{range}, compared with `{other}` over {blocks}");
+    let no_verdict = format!("no verdict: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}");
     if !choice.ties.is_empty() {
         let ties = quoted(&choice.ties);
-        let limit = three_digits(100.0 * (MAX_TIE_RATIO - 1.0));
+        // The limit is about the estimates. The interval of the ratio may be wider.
+        let estimates = format!("the estimates differ by at most {:.0} %", 100.0 * (MAX_TIE_RATIO - 1.0));
         let why = "Output status, then precision, then memory decided";
-        let kind = match against.verdict {
-            Some(Verdict::Same) => "the difference is within 2 %".to_string(),
-            _ => format!("the difference is inconclusive, and at most {limit} %"),
+        let (kind, is) = match against.verdict {
+            Some(Verdict::Same) => ("the difference is within 2 %".to_string(), "is"),
+            Some(_) => (format!("{estimates}, and the difference is inconclusive"), "may be"),
+            None => (format!("{estimates}; {no_verdict}"), "may be"),
         };
-        return format!("it ties with {ties}: {kind}. {why}. It is {interval}.");
+        return format!("it ties with {ties}: {kind}. {why}. It {is} {interval}.");
     }
     let phrase = Phrase::of_ratio(against.ratio, (against.low, against.high), MetricKind::Speed);
     match against.verdict {
@@ -148,9 +151,7 @@ fn how_sure(choice: &Choice) -> String {
                 NO_DIFFERENCE => format!("as fast as `{other}`"),
                 change => with_other(change, &format!("`{other}`")),
             };
-            format!(
-                "no verdict: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}. It is {change}; hint: `--blocks {MIN_VERDICT_BLOCKS}`"
-            )
+            format!("{no_verdict}. It is {change}; hint: `--blocks {MIN_VERDICT_BLOCKS}`")
         }
     }
 }

@@ -181,6 +181,10 @@ fn few_blocks_give_a_recommendation_without_certainty() {
     let text = text(&record_of_blocks(&[ORIGINAL, BEACON], 2));
     assert!(text.contains("how sure: no verdict: 2 blocks, and a verdict needs 5."), "{text}");
     assert!(text.contains("hint: `--blocks 5`"), "{text}");
+    let alike = |name| InventedEngine { name, ..BEACON };
+    let tie = self::text(&record_of_blocks(&[ORIGINAL, alike("reed"), alike("beacon")], 2));
+    let no_verdict = "the estimates differ by at most 10 %; no verdict: 2 blocks, and a verdict needs 5. ";
+    assert!(tie.contains(no_verdict) && !tie.contains("inconclusive"), "{tie}");
 }
 
 #[test]
