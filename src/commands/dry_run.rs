@@ -7,6 +7,7 @@ use super::earlier_times::EarlierTimes;
 use super::estimate::{Budget, Expected, history, is_prepared_first, planned_blocks, rounded_time};
 use super::output::{self, WIDTH};
 use crate::cli::exit_code::DONE;
+use crate::plan::arrivals::Rate;
 use crate::plan::budget::TokenCheck;
 use crate::plan::context::Unfit;
 use crate::plan::scenario::Kind;
@@ -165,7 +166,7 @@ fn describe_requests(plan: &Plan, workload: &Workload) -> String {
     }
     let requests = match workload.time_in_use() {
         Some(time) => format!("requests for {} to each configuration", text::time(time)),
-        None => format!("{} in each block", plural(rounds, "request")),
+        None => format!("{} in each block", measured_in_block(workload)),
     };
     let warm_up = match workload.warmup {
         Some(0) => String::new(),
@@ -174,6 +175,16 @@ fn describe_requests(plan: &Plan, workload: &Workload) -> String {
     };
     let caches = if workload.shape.prefix_cache { "; prefix caches are allowed" } else { "" };
     format!("{}: {requests}{warm_up}{caches}", workload.label)
+}
+
+/// A round of overlapping requests has several of them. A search of the highest rate has as many as it needs.
+fn measured_in_block(workload: &Workload) -> String {
+    let (shape, rounds) = (&workload.shape, plural(workload.rounds, "round"));
+    match shape.request_rate {
+        _ if !shape.overlaps() => plural(workload.rounds, "request"),
+        Some(Rate::Highest) => rounds,
+        _ => format!("{rounds} of {}", plural(shape.sequences(), "request")),
+    }
 }
 
 fn describe_time(plan: &Plan, expected: &Expected) -> Vec<String> {
