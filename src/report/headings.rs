@@ -28,7 +28,7 @@ macro_rules! headings {
 
 headings! {
     ENGINE = "engine", "its name, its preset after a colon, and the options that vary between rows.";
-    CASE = "case", "a scenario with the values of its axes that vary: `ttft 512` has 512 prompt tokens.";
+    CASE = "case", "the workload of the row: its scenario with the values of the axes that vary. `ttft 512` has 512 prompt tokens.";
     MODEL = "model", "the model that the row ran.";
     VERSION = "version", "the version that the engine reports. It is in the full report and on wide terminals.";
     DEVICE = "device", "the processor or the GPU that the engine ran on.";

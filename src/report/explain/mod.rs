@@ -48,8 +48,13 @@ pub fn explain(record: &RunRecord, words: &[String], detail: Detail) -> Result<E
     if words.is_empty() {
         return Ok(context.terms());
     }
-    let subject = subject::find(&context.data, &words.join(" "))?;
-    Ok(context.explanation(&subject, detail))
+    let name = words.join(" ");
+    let subject = subject::find(&context.data, &name)?;
+    let explanation = context.explanation(&subject, detail);
+    // `TTFT` is the title of a column, and in small letters the name of a scenario.
+    let columns = if subject.configurations.is_empty() { terms::with_title(&name) } else { Vec::new() };
+    let parts = columns.into_iter().chain(explanation.parts).collect();
+    Ok(Explanation { parts, ..explanation })
 }
 
 /// The explanation of the terms of all reports, or of the term that these words name. `None` if there is no such term.

@@ -274,6 +274,17 @@ pub fn named(name: &str) -> Vec<Part> {
     parts(groups.into_iter().chain([scenarios()]).map(with_found))
 }
 
+/// The columns with this title.
+pub fn with_title(title: &str) -> Vec<Part> {
+    let title = normalized(title);
+    let columns = groups().into_iter().filter(|group| group.title.starts_with("columns"));
+    let with_title = |group: Group| {
+        let terms = group.terms.into_iter().filter(|term| term.names().contains(&title)).collect();
+        Group { terms, ..group }
+    };
+    parts(columns.map(with_title))
+}
+
 /// The name of a term that the user probably meant.
 pub fn similar(name: &str) -> Option<String> {
     let terms = groups().into_iter().flat_map(|group| group.terms);
