@@ -119,6 +119,8 @@ struct Explained {
     /// The title of the value's column, if the value has a column.
     title: Option<&'static str>,
     unit: &'static str,
+    /// The unit in tables, which scale the value.
+    unit_in_tables: &'static str,
     about: String,
 }
 
@@ -128,7 +130,14 @@ impl Explained {
     }
 
     fn paragraph(&self) -> String {
-        format!("{} ({})\n    {}\n", self.name, self.unit, self.about)
+        let Self { name, unit, unit_in_tables, about, .. } = self;
+        let units = match unit == unit_in_tables {
+            true => unit.to_string(),
+            false => format!("{unit_in_tables} in tables, {unit} in JSON and CSV"),
+        };
+        let title = self.title.filter(|title| title != name);
+        let name = title.map_or_else(|| name.clone(), |title| format!("{title} ({name})"));
+        format!("{name}: {units}\n    {about}\n")
     }
 }
 
@@ -138,12 +147,14 @@ fn explained_values() -> [(&'static str, Vec<Explained>); 3] {
         name: metric.name().into(),
         title: Some(metric.title),
         unit: metric.unit.symbol(),
+        unit_in_tables: metric.scale().symbol,
         about: metric.about.into(),
     });
     let difference = Explained {
         name: "derived.difference_ns".into(),
         title: None,
         unit: "ns",
+        unit_in_tables: "ns",
         about: "the preset's time minus the other preset's (for a rate, the time of a token): the other preset's time \
                 multiplied by (1 / ratio - 1)"
             .into(),
@@ -154,6 +165,7 @@ fn explained_values() -> [(&'static str, Vec<Explained>); 3] {
             name: format!("resources.{}", explained.name),
             title: None,
             unit: fact.quantity.unit(),
+            unit_in_tables: fact.quantity.unit(),
             about: explained.about.into(),
         })
     });
