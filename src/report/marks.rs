@@ -85,7 +85,8 @@ impl Mark {
                 "uncertain, because it has few values: a p99 needs {MIN_VALUES_FOR_P99}, a p95 {MIN_VALUES_FOR_P95}"
             ),
             Self::NotAQuotient => {
-                "ratio of paired rounds; it differs from that of the two shown values".into()
+                "ratio of paired rounds, not of the two shown values, which are medians over all launches"
+                    .into()
             }
             Self::Inconclusive | Self::NoVerdict => format!(
                 "after a ratio: neither faster, slower nor the same: inconclusive, or no verdict, which needs \

@@ -234,7 +234,7 @@ coal
   hint: orchestrate setup coal
 vs ref: speed-up over `patient-original`, by cold start (load), TTFT (ttft), prefill, decode; above
   1 is better
-* ratio of paired rounds; it differs from that of the two shown values
+* ratio of paired rounds, not of the two shown values, which are medians over all launches
 explanations: `orchestrate explain`, `orchestrate metrics`
 ";
     assert_eq!(rendered_table(&default_suite_record(), 100), expected);

@@ -319,10 +319,8 @@ fn a_ratio_that_is_no_quotient_of_the_shown_values_is_marked() {
     let content = ReportContent { report: &report, view: View::default(), judgement: None, saved: None };
     let text = shown(&content, "table", Some(100));
     assert!(line_of(&text, "beacon").ends_with('*') && !line_of(&text, "motor").ends_with('*'), "{text}");
-    assert!(
-        text.contains("* ratio of paired rounds; it differs from that of the two shown values"),
-        "{text}"
-    );
+    let legend = "* ratio of paired rounds, not of the two shown values, which are medians over all launches";
+    assert!(text.contains(legend), "{text}");
 }
 
 /// Shown values have three digits, so a quotient of them may differ a little from the ratio without a reason but rounding.
