@@ -74,15 +74,20 @@ fn how_often(report: &Report) -> String {
     let rounds = by_scenario(report, |row| row.case.rounds.to_string());
     let is_fewer = report.workloads.iter().any(|it| report.rounds_beyond_budget(it).is_some());
     let fewer = if is_fewer { ", fewer because of the budget" } else { "" };
-    // Where some rows have fewer samples, a column says how many.
-    let planned = if has_missing_samples(report) { "planned: " } else { "" };
+    // Where some rows have fewer samples, a column says how many. The number of blocks is a plan only until the workloads end.
+    let has_ended = report.workloads.iter().all(|it| it.stopped_by.is_some());
+    let (planned, of_rounds) = match (has_missing_samples(report), has_ended) {
+        (false, _) => ("", "rounds"),
+        (true, true) => ("", "planned rounds"),
+        (true, false) => ("planned: ", "rounds"),
+    };
     let mode = if report.mode == Mode::OneShot { "one-shot, a process for each request: " } else { "" };
     let order = match report.order {
         Order::Interleaved => "interleaved",
         Order::Sequential => "one engine after the other",
     };
     let warm = warm_ups(report).map_or_else(String::new, |warm| format!("; {warm}"));
-    format!("{mode}{planned}{}, {order}; rounds: {rounds}{fewer}{warm}", blocks(report))
+    format!("{mode}{planned}{}, {order}; {of_rounds}: {rounds}{fewer}{warm}", blocks(report))
 }
 
 /// The number of blocks: `5 blocks`, `12 blocks (5 for load, decode; stopped by narrow intervals)`.

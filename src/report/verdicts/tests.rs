@@ -379,9 +379,9 @@ fn the_caption_has_the_reason_why_each_workload_ended() {
     };
     with(&mut record, "decode", 8, StoppedBy::Time);
     with(&mut record, "ttft 128", 8, StoppedBy::Time);
-    // The record has samples of only 5 blocks, so the 8 are called planned.
-    let expected = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
-                ttft 512, prefill), by the time budget (ttft 128, decode)), interleaved";
+    // The record has samples of only 5 blocks, so the rounds are called planned. The number of blocks is not.
+    let expected = "8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, ttft 512, \
+                prefill), by the time budget (ttft 128, decode)), interleaved; planned rounds: ";
     assert!(caption(&record).starts_with(expected), "{}", caption(&record));
 }
 
