@@ -322,15 +322,16 @@ fn obstacle(
         true => format!("Over {over}, no difference is seen {}{other_value}.", estimate.bounds),
         false => format!("The estimate is {estimate}, over {over}{other_value}."),
     });
+    // The sentence with the verdict has the reason already.
+    let has_reason = comparison.why_inconclusive().is_some();
     match obstacle {
         Obstacle::WideInterval { blocks } => {
             part.say("It is inconclusive: the interval is so wide that the engine may be faster or slower.");
             more(part, blocks);
         }
         Obstacle::TooWideForSame { blocks } => {
-            match comparison.why_inconclusive() {
-                Some(why) => part.say(format!("It is inconclusive: {why}.")),
-                None => part.say("It is inconclusive: for `same`, the whole interval must lie within 2 %, and a part does not."),
+            if !has_reason {
+                part.say("It is inconclusive: for `same`, the whole interval must lie within 2 %, and a part does not.");
             }
             more(part, blocks);
         }
@@ -343,8 +344,10 @@ fn obstacle(
             more(part, blocks);
         }
         Obstacle::NoiseFloor => {
-            let why = stats::not_beyond_noise(comparison.decision.thresholds);
-            part.say(format!("It is inconclusive: {why}."));
+            if !has_reason {
+                let why = stats::not_beyond_noise(comparison.decision.thresholds);
+                part.say(format!("It is inconclusive: {why}."));
+            }
             part.say("A quieter machine helps: end other programs, or measure at another time.");
             part.hint("orchestrate machine");
         }

@@ -109,7 +109,7 @@ fn warnings(context: &Context, label: &str, most: usize) -> Option<Part> {
     };
     let warnings: Vec<&String> = context.report.warnings.iter().filter(about_engine).collect();
     let mut part = Part::titled("warnings");
-    part.sentences.extend(warnings.iter().take(most).map(|text| format!("warning: {text}")));
+    part.sentences.extend(warnings.iter().take(most).copied().cloned());
     let more = warnings.len().saturating_sub(most);
     part.sentences.extend(
         (more > 0)

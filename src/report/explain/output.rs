@@ -38,7 +38,15 @@ pub fn part(context: &Context, configuration: usize, detail: Detail) -> Option<P
     let agreement = &context.report.outputs.iter().find(|it| it.engine == *label)?.agreement;
     let mut part = Part::titled(format!("output: {}", agreement.cell()));
     part.say(meaning(agreement));
-    part.sentences.extend(why_not_exact(agreement));
+    let why_not_exact = why_not_exact(agreement);
+    // In full, the number comes with the number of tokens.
+    if let Some(rms) = agreement.rms().filter(|_| why_not_exact.is_some() && detail == Detail::Brief) {
+        part.say(format!(
+            "Its log-probabilities differ from the verifier's by {} nats (root mean square).",
+            two_digits(rms)
+        ));
+    }
+    part.sentences.extend(why_not_exact);
     if detail == Detail::Full {
         let verifier = verifier(&agreement.against);
         scores(&mut part, agreement, &verifier);

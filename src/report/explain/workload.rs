@@ -155,9 +155,8 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     if let Some(why) = &row.failure {
         return failure(context, label, Some(case), why);
     }
-    let value =
-        row.case.headline.and_then(|metric| Some(format!(": {} {}", metric.title, comparison::value(row)?)));
-    let mut part = Part::titled(format!("`{label}` `{case}`{}", value.unwrap_or_default()));
+    let value = value_with_title(row).map_or_else(String::new, |value| format!(": {value}"));
+    let mut part = Part::titled(format!("`{label}` `{case}`{value}"));
     let ranking = context.ranking(row);
     match ranking.and_then(|it| unranked(it, row)) {
         Some(why) => part.say(format!("It has no rank: {}.", why_unranked(context, row, why))),
@@ -219,6 +218,12 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     part
 }
 
+/// The value of a row by its headline, with the title of the metric, unless the case has this name: `TTFT 23.0 ms`.
+fn value_with_title(row: &Row) -> Option<String> {
+    let (metric, value) = (row.case.headline?, comparison::value(row)?);
+    Some(if metric.title == row.case.label { value } else { format!("{} {value}", metric.title) })
+}
+
 /// Whether a row is the reference of other engines in its workload.
 fn is_reference_of_others(context: &Context, row: &Row) -> bool {
     let is_other = |it: &Row| it.case.label == row.case.label && it.engine.label != row.engine.label;
@@ -231,8 +236,8 @@ pub fn verdict_in_short(context: &Context, part: &mut Part, row: &Row) {
     let case = &row.case.label;
     if let Some(why) = &row.failure {
         let what = match why.kind {
-            // A budget that was too short is no fault of the engine.
-            FailureKind::NoTime => "not measured: ",
+            // A budget that was too short is no fault of the engine, and a setting that it does not support is no failure.
+            FailureKind::NoTime | FailureKind::Unsupported | FailureKind::Unavailable => "not measured: ",
             FailureKind::Refused => "",
             _ => "it failed: ",
         };
@@ -241,16 +246,16 @@ pub fn verdict_in_short(context: &Context, part: &mut Part, row: &Row) {
         step.into_iter().flat_map(|it| it.hints).for_each(|hint| part.hint(hint));
         return;
     }
-    let value = row
-        .case
-        .headline
-        .and_then(|metric| Some(format!("`{case}`: {} {}", metric.title, comparison::value(row)?)));
+    let value = value_with_title(row).map(|value| format!("`{case}`: {value}"));
     let ranking = context.ranking(row);
     let rank = match ranking.and_then(|it| unranked(it, row)) {
         Some(why) => Some(format!("no rank: {}", why_unranked(context, row, why))),
         None => ranking.and_then(|it| {
             let index = it.ranked.iter().position(|ranked| std::ptr::eq(*ranked, row))?;
-            Some(format!("rank {} of {}", index + 1, it.ranked.len()))
+            Some(match it.ranked.len() {
+                1 => "the only engine with a rank".into(),
+                all => format!("rank {} of {all}", index + 1),
+            })
         }),
     };
     let first: Vec<String> = value.or_else(|| Some(format!("`{case}`"))).into_iter().chain(rank).collect();
@@ -347,6 +352,7 @@ pub fn failure(context: &Context, label: &str, case: Option<&str>, failure: &Fai
         // The message begins with `no time`.
         FailureKind::NoTime => format!("It had {what}."),
         _ if failure.is_expected() => format!("Its answer: {what}."),
+        FailureKind::Unsupported | FailureKind::Unavailable => format!("It was not measured: {what}."),
         _ => format!("It failed: {what}."),
     });
     let meaning = failure.kind.about();
