@@ -131,7 +131,10 @@ impl<'a> DistributionTable<'a> {
             let Heading { title, about } = headings::REQUEST;
             format!("{title}: {}", about.trim_end_matches('.'))
         });
-        let notes = of_request.into_iter().chain(notes).collect();
+        let has_one_value = numbers.iter().any(|it| it.fewest == 1);
+        let of_one_value = has_one_value
+            .then(|| format!("{}: {} of one value, which has no deviation", STD.title, Mark::NotAvailable));
+        let notes = of_request.into_iter().chain(of_one_value).chain(notes).collect();
         Table { columns, lines, notes, gap: layout.gap, ..Table::default() }
     }
 }

@@ -99,7 +99,9 @@ impl Content for ReportContent<'_> {
                     }
                 })]
             };
-            parts.extend(if sections.is_empty() { why() } else { sections });
+            // Where nothing was measured, the report says so.
+            let is_measured = report.rows.iter().any(|row| !row.summaries.is_empty());
+            parts.extend(if sections.is_empty() && is_measured { why() } else { sections });
         }
         if view.has(TableId::Quality) {
             let table =
