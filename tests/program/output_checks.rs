@@ -131,6 +131,8 @@ fn one_shot_engines_are_checked_in_a_separate_process() {
         "{:?}",
         run.record
     );
+    let why = run.status_reasons("cold");
+    assert!(why[0].ends_with("; hint: leave out `--mode one-shot`"), "{why:?}");
 }
 
 #[test]
