@@ -200,11 +200,11 @@ fn interval(part: &mut Part, comparison: &Comparison) {
         }
         Evidence::Tentative(_) => {
             format!(
-                "The true value lies in this range with 95 % confidence. Over {blocks} this is tentative."
+                "The true ratio lies in this range with 95 % confidence. Over {blocks} this is tentative."
             )
         }
         Evidence::Firm(_) => format!(
-            "The true value lies in this range with 95 % confidence, over {blocks} with paired rounds."
+            "The true ratio lies in this range with 95 % confidence, over {blocks} with paired rounds."
         ),
     });
     if comparison.unpaired > 0 {
