@@ -385,6 +385,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     parsed.filter(|time| !time.is_zero()).ok_or_else(|| "expected a time, as in `90s` or `5m`".into())
 }
 
+/// The time limit of an answer: a time of at least a second. The example in the error is the default, because the hint repeats it.
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let parsed = parse_duration(text).ok().filter(|time| (1..1_000_000_000).contains(&time.as_secs()));
+    parsed.ok_or_else(|| "expected a time of at least 1 second, as in `2m`".into())
+}
+
 /// A time as a user gives it: `1m30s`.
 pub fn duration_as_given(duration: Duration) -> String {
     humantime::format_duration(duration).to_string().replace(' ', "")
@@ -535,6 +541,13 @@ mod tests {
         let expected = [Some(20_000_000_000), Some(1_500_000_000_000), Some(4096), Some(2_000_000)];
         assert_eq!(texts.map(parse_bytes)[..4], expected);
         assert!(texts.map(parse_bytes)[4..].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn a_timeout_is_a_time_with_a_unit_or_a_number_of_seconds() {
+        let times = ["600", "10m", "1s"].map(|text| parse_timeout(text).map(|it| it.as_secs()));
+        assert_eq!(times, [Ok(600), Ok(600), Ok(1)]);
+        assert!(["", "0", "500ms", "1e99s", "fast"].iter().all(|text| parse_timeout(text).is_err()));
     }
 
     #[test]

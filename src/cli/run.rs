@@ -16,7 +16,7 @@ use crate::plan::targets::Target;
 use crate::plan::texts::TextFile;
 use crate::plan::{Extent, Mode, Order, Selection};
 use crate::run::process::PassedVariables;
-use crate::shell::{Usage, choice_parser, parse_duration, whole_number};
+use crate::shell::{Usage, choice_parser, parse_duration, parse_timeout, whole_number};
 use stats::{Rule, Severity, SeverityThresholds};
 
 #[derive(Debug, Args)]
@@ -104,9 +104,9 @@ pub struct RunArgs {
     /// Measure beside another run on the same cores, with a warning; default: another run is an error
     #[arg(long, conflicts_with = "wait")]
     pub anyway: bool,
-    /// Longest time of one answer or one load, in seconds; default: 120 for an answer (of the verifier 600), 600 for a load
-    #[arg(long, value_name = "SECONDS", value_parser = whole_number(1, u64::MAX))]
-    pub timeout: Option<u64>,
+    /// Longest time of one answer or one load, as in `300s` or `10m`; default: 2m for an answer (of the verifier 10m), 10m for a load
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    pub timeout: Option<Duration>,
     #[command(flatten)]
     pub view: ViewArgs,
     /// Write the report as JSON to a file; `-` prints it instead of the table

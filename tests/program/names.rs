@@ -140,6 +140,11 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
             "orchestrate -e sh --budget 90s",
         ),
         (
+            &["-e", "sh", "--timeout", "fast"],
+            "--timeout fast: expected a time of at least 1 second, as in `2m`",
+            "orchestrate -e sh --timeout 2m",
+        ),
+        (
             &["-e", "sh", "--seed", "-1"],
             "--seed -1: expected a whole number, at least 0",
             "orchestrate -e sh --seed 0",

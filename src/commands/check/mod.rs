@@ -18,6 +18,7 @@ mod score;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -33,7 +34,7 @@ use crate::plan::{Configuration, models};
 use crate::record::new_id;
 use crate::run::Settings;
 use crate::run::process::{Deadlines, Keeper};
-use crate::shell::{usage, whole_number};
+use crate::shell::{parse_timeout, usage};
 use checked_engine::{Check, CheckedEngine};
 use result::{Counts, Evidence, Finding};
 
@@ -51,9 +52,9 @@ pub struct CheckArgs {
     /// Load option of the engine; the value is JSON or text; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
     pub options: Vec<(String, serde_json::Value)>,
-    /// Time limit of an answer or a load, in seconds; default: 120 for an answer, 600 for a load
-    #[arg(long, value_name = "SECONDS", value_parser = whole_number(1, u64::MAX))]
-    pub timeout: Option<u64>,
+    /// Time limit of an answer or a load, as in `300s` or `10m`; default: 2m for an answer, 10m for a load
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    pub timeout: Option<Duration>,
     /// Print every message in both directions and the engine's stderr
     #[arg(long)]
     pub debug: bool,

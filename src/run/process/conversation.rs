@@ -48,14 +48,14 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// The deadlines with `--timeout`: seconds for one answer or one load, and at most these for `hello` and `shutdown`.
-    pub fn with_timeout(timeout: Option<u64>) -> Self {
+    /// The deadlines with `--timeout`: the time for one answer or one load, and at most this time for `hello` and `shutdown`.
+    pub fn with_timeout(timeout: Option<Duration>) -> Self {
         let mut deadlines = Self::default();
-        if let Some(seconds) = timeout.map(Duration::from_secs) {
-            deadlines.load = seconds;
-            deadlines.answer = seconds;
-            deadlines.hello = deadlines.hello.min(seconds);
-            deadlines.shutdown = deadlines.shutdown.min(seconds);
+        if let Some(time) = timeout {
+            deadlines.load = time;
+            deadlines.answer = time;
+            deadlines.hello = deadlines.hello.min(time);
+            deadlines.shutdown = deadlines.shutdown.min(time);
         }
         deadlines
     }
