@@ -131,7 +131,11 @@ impl ViewArgs {
         if of_scenario || METRICS.iter().any(|metric| metric.name() == name || is_title(metric)) {
             return Ok(());
         }
-        let hint = || format!("--sort {}, or a metric of `orchestrate metrics`", any_of(&words));
+        // A report has only some of the scenarios, so the hint lists none.
+        let hint = || {
+            let by_engine = report::BY_ENGINE;
+            format!("--sort {by_engine}, a workload of the report or a metric of `orchestrate metrics`")
+        };
         // The titles are in small letters, so that a title and a scenario of the same name count once.
         let titles: Vec<String> = METRICS.iter().map(|metric| metric.title.to_lowercase()).collect();
         let names = METRICS.iter().map(|metric| metric.name()).chain(titles.iter().map(String::as_str));
@@ -152,14 +156,6 @@ pub fn formats_where(is_supported: fn(&Format) -> bool) -> impl TypedValueParser
     let values = supported.map(|format| PossibleValue::new(format.name).help(format.about));
     PossibleValuesParser::from(values.collect::<Vec<_>>())
         .try_map(|name| report::format_named(&name).ok_or("no such format"))
-}
-
-/// `a, b or c`.
-fn any_of(names: &[&str]) -> String {
-    match names {
-        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
-        names => names.concat(),
-    }
 }
 
 #[cfg(test)]
@@ -197,11 +193,5 @@ mod tests {
             let accepted = parser.parse_ref(&command, None, OsStr::new(format.name)).ok();
             assert_eq!(accepted.map(|it| it.name), (!format.has_lines()).then_some(format.name));
         }
-    }
-
-    #[test]
-    fn a_list_of_names_has_commas_and_an_or_before_the_last() {
-        let joined = [any_of(&["a"]), any_of(&["a", "b"]), any_of(&["a", "b", "c"])];
-        assert_eq!(joined, ["a", "a or b", "a, b or c"]);
     }
 }

@@ -73,9 +73,11 @@ impl<'a> Refused<'a> {
                 known => Some(did_you_mean(value, &known).unwrap_or_else(|| listed(&known))),
             },
             ErrorKind::ValueValidation => {
-                let right = accepted(&message(self.error), value);
-                let right = right.map(|right| this_command_with_value(&option, Some(value), &right));
-                right.or_else(|| self.another_file(&option, value))
+                // The message about a file quotes a line of it, which is no value of the option.
+                self.another_file(&option, value).or_else(|| {
+                    let right = accepted(&message(self.error), value)?;
+                    Some(this_command_with_value(&option, Some(value), &right))
+                })
             }
             ErrorKind::MissingRequiredArgument => {
                 text_of(self.error, ContextKind::InvalidArg).map(|argument| self.values_of(argument))
@@ -172,9 +174,10 @@ impl<'a> Refused<'a> {
 
     /// The command line with another file of a similar name, or else with the word `FILE`.
     fn another_file(&self, option: &str, path: &str) -> Option<String> {
+        const FILE: &str = "FILE";
         let name = self.argument(option)?.get_value_names()?.first()?;
-        let any = || this_command_with_value(option, Some(path), name);
-        (name == "FILE").then(|| did_you_mean_file(Path::new(path)).unwrap_or_else(any))
+        let any = || this_command_with_value(option, Some(path), FILE);
+        name.ends_with(FILE).then(|| did_you_mean_file(Path::new(path)).unwrap_or_else(any))
     }
 
     /// The command line with the command's name first, if this command has these options.

@@ -204,6 +204,11 @@ impl Registry {
         if Path::new(selector).is_file() {
             let path = format!("./{selector}");
             if let Err(error) = access(selector, Access::EXEC_OK) {
+                if !is_program(Path::new(selector)) {
+                    bail!(
+                        "no engine named `{selector}`, and the file of this name is not a program\nhint: orchestrate engines"
+                    );
+                }
                 let hint = access_hint(&error.into(), Path::new(selector), "+x");
                 bail!("no engine named `{selector}`, and the file of this name is not executable{hint}");
             }

@@ -55,7 +55,7 @@ impl FromStr for LatencyLimits {
         let mut limits = Self::default();
         for part in text.split(',') {
             let (name, time) = part.split_once('=').ok_or(EXPECTED)?;
-            let nanoseconds = parse_duration(time)?.as_nanos();
+            let nanoseconds = parse_duration(time).map_err(|_| EXPECTED)?.as_nanos();
             let found = limits.named().into_iter().find(|(known, _)| *known == name.trim());
             let (_, limit) = found.ok_or(EXPECTED)?;
             let nanoseconds = u64::try_from(nanoseconds).map_err(|_| EXPECTED)?;

@@ -20,7 +20,7 @@ use crate::plan::{
     MetricId, Mode, Model, Selection, Verification, context, dtype, engine_name, models, rows, values,
 };
 use crate::shell::{
-    Unavailable, Usage, corrected_command, did_you_mean, listed, this_command_with, this_command_with_value,
+    Unavailable, Usage, corrected_command, listed, this_command_with, this_command_with_value,
     this_command_without, unknown_name,
 };
 
@@ -188,11 +188,7 @@ impl<'a> Verifier<'a> {
             None => Ok(Self::Usual),
             Some(NO_VERIFIER) => Ok(Self::Off),
             Some(name) => {
-                // `none` may be misspelt too.
-                let none = did_you_mean(name, &[NO_VERIFIER]).filter(|_| registry.find(name).is_err());
-                if let Some(hint) = none {
-                    return Err(Usage(format!("--verifier: no engine named `{name}`\nhint: {hint}")).into());
-                }
+                // No hint proposes `none`: a misspelt name must not turn the check off.
                 let found = registry.find(name).map_err(|error| Usage(format!("--verifier: {error:#}")))?;
                 Ok(Self::Named(name.into(), Box::new(found)))
             }

@@ -193,6 +193,32 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
             "orchestrate -e sh -s perplexity --text FILE",
         ),
         (
+            &["-e", "sh", "-s", "serve", "--trace", "chat.toml"],
+            "--trace chat.toml: the trace has no requests: \
+             expected a time, the tokens of the prompt and the new tokens, as in `0.25,120,64`",
+            "orchestrate -e sh -s serve --trace FILE",
+        ),
+        (
+            &["-e", "sh", "-s", "serve", "--slo", "ttft=fast"],
+            "--slo ttft=fast: expected limits as in `ttft=500ms,itl=50ms`; the names are ttft, itl, tpot, total",
+            "orchestrate -e sh -s serve --slo ttft=500ms,itl=50ms",
+        ),
+        (
+            &["-e", "sh", "--verifier", "nope"],
+            "--verifier: no engine named `nope`",
+            "the only one is `beacon`; a program's path works too",
+        ),
+        (
+            &["check", "chat.toml"],
+            "no engine named `chat.toml`, and the file of this name is not a program",
+            "orchestrate engines",
+        ),
+        (
+            &["report", "x", "--sort", "foo"],
+            "--sort: no workload or metric named `foo`",
+            "--sort engine, a workload of the report or a metric of `orchestrate metrics`",
+        ),
+        (
             &["report", "x", "--sort", "mem"],
             "--sort: no workload or metric named `mem`",
             "orchestrate report x --sort 'peak mem'",
