@@ -345,6 +345,18 @@ impl ExtentArgs {
 }
 
 impl JudgeArgs {
+    /// The first option with another value than its default, for a command that judges no changes.
+    pub fn first_given(&self) -> Option<&'static str> {
+        let default = RunArgs::default().judge;
+        let given = [
+            ("--fail-on SEVERITY", self.fail_on != default.fail_on),
+            ("--warning PERCENT", self.warning != default.warning),
+            ("--critical PERCENT", self.critical != default.critical),
+            ("--force", self.force),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+
     pub fn thresholds(&self) -> Result<SeverityThresholds, Usage> {
         let Self { warning, critical, .. } = self;
         let thresholds = SeverityThresholds::new(warning.0, critical.0);

@@ -93,7 +93,25 @@ fn plan_of_ready_engines(selection: &Selection) -> Result<Plan> {
 }
 
 /// The options of a run that the help leaves out, because `refuse_unused_arguments` refuses them.
-pub const REFUSED: &[&str] = &["order", "save_baseline", "baseline", "pairs", "price_per_hour"];
+pub const REFUSED: &[&str] = &[
+    "order",
+    "save_baseline",
+    "baseline",
+    "rerun_baseline",
+    "pairs",
+    "wall_time",
+    "distribution",
+    "serving",
+    "settings",
+    "quality",
+    "precision",
+    "resources",
+    "price_per_hour",
+    "fail_on",
+    "warning",
+    "critical",
+    "force",
+];
 
 fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
     let (extent, baseline, view) = (&arguments.extent, &arguments.baseline, &arguments.view);
@@ -110,6 +128,9 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
     ];
     for (flag, is_given, why) in given {
         ensure!(!is_given, unused_option("calibrate", flag, why));
+    }
+    if let Some(option) = arguments.judge.first_given() {
+        bail!(unused_option("calibrate", option, "there is nothing to compare"));
     }
     if let Some((option, _)) = view.tables.selected().first() {
         let option = option.replace('_', "-");

@@ -126,7 +126,8 @@ struct Explained {
 
 impl Explained {
     fn is_named(&self, name: &str) -> bool {
-        self.name == name || self.title.is_some_and(|title| title.eq_ignore_ascii_case(name))
+        let title = without_percentiles(name);
+        self.name == name || self.title.is_some_and(|it| it.eq_ignore_ascii_case(title))
     }
 
     fn paragraph(&self) -> String {
@@ -139,6 +140,19 @@ impl Explained {
         let name = title.map_or_else(|| name.clone(), |title| format!("{title} ({name})"));
         format!("{name}: {units}\n    {about}\n")
     }
+}
+
+/// `ITL` for `ITL p99` or `ITL p50 p95 p99`: a column of a metric may show its percentiles.
+fn without_percentiles(column: &str) -> &str {
+    let is_percentile = |word: &str| {
+        let number = word.strip_prefix('p').unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())
+    };
+    let mut title = column.trim();
+    while let Some((rest, _)) = title.rsplit_once(' ').filter(|(_, last)| is_percentile(last)) {
+        title = rest;
+    }
+    title
 }
 
 /// Groups of values, each with its heading.

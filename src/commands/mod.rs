@@ -39,7 +39,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cli::exit_code::{EXIT_CODES, USAGE};
 use crate::cli::run_file::{FileRunArgs, with_file};
-use crate::cli::{RunArgs, VerbosityArgs};
+use crate::cli::{RunArgs, VerbosityArgs, formats_where};
 
 /// Each entry is a variant of `Command`, with its help, its arguments and its call. `matches` is the parsed command line of the
 /// subcommand.
@@ -118,7 +118,7 @@ commands! { matches:
 }
 
 /// The options of a run that `-h` shows. `--help` shows all.
-const COMMON_OPTIONS: [&str; 15] = [
+const COMMON_OPTIONS: [&str; 16] = [
     "all",
     "quantize",
     "engines",
@@ -132,6 +132,7 @@ const COMMON_OPTIONS: [&str; 15] = [
     "quick",
     "budget",
     "dry_run",
+    "record",
     "quiet",
     "verbose",
 ];
@@ -170,13 +171,24 @@ fn with_own_options(command: clap::Command) -> clap::Command {
     let recommend = |command: clap::Command| {
         let budget = "Time budget of the run, as in `90s` or `5m`; default: 30 seconds for each configuration, at least 3m";
         let presets = "Also measure the presets that keep the precision; default: those that change it";
-        let command =
-            command.mut_arg("budget", |arg| arg.help(budget)).mut_arg("presets", |arg| arg.help(presets));
+        let all = "Measure all engines that are set up; default, if no engine is named";
+        let command = command
+            .mut_arg("all", |arg| arg.help(all))
+            .mut_arg("budget", |arg| arg.help(budget))
+            .mut_arg("presets", |arg| arg.help(presets))
+            // A recommendation is not a list of values.
+            .mut_arg("format", |arg| arg.value_parser(formats_where(|it| !it.has_lines())));
         hidden(command, recommend::REFUSED)
     };
     let calibrate = |command: clap::Command| {
         let blocks = "Number of blocks, each with one launch of every engine and its twin; default: 20";
-        hidden(command.mut_arg("blocks", |arg| arg.help(blocks)), calibrate::REFUSED)
+        let budget = "Time budget of the run, as in `90s` or `5m`; default: no limit";
+        let all = "Measure all engines that can run here, and build missing ones; default: all that are ready";
+        let command = command
+            .mut_arg("all", |arg| arg.help(all))
+            .mut_arg("blocks", |arg| arg.help(blocks))
+            .mut_arg("budget", |arg| arg.help(budget));
+        hidden(command, calibrate::REFUSED)
     };
     command.mut_subcommand("recommend", recommend).mut_subcommand("calibrate", calibrate)
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use super::experiment::{self, MeasuredRun};
@@ -18,17 +18,32 @@ use crate::plan::{Mode, Order, Plan, Selection};
 use crate::record::{self, RunRecord};
 use crate::report::recommendation::Recommendation;
 use crate::report::{Content, Report};
-use crate::shell::{Usage, this_command_with_value, unused_option};
+use crate::shell::unused_option;
 use crate::text::{plural, time};
 
 #[derive(Debug, Args)]
 pub struct RecommendArgs {
     /// Recommend from this run record, and measure nothing
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_A_MEASUREMENT)]
     pub record: Option<PathBuf>,
     #[command(flatten)]
     pub run: RunArgs,
 }
+
+/// Options without an effect on a recommendation from a record, because nothing is measured and no report is shown.
+const OF_A_MEASUREMENT: [&str; 11] = [
+    "all",
+    "presets",
+    "engines",
+    "models",
+    "scenarios",
+    "sort",
+    "full",
+    "pairs",
+    "blocks",
+    "budget",
+    "dry_run",
+];
 
 pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8> {
     refuse_unused_arguments(&run)?;
@@ -159,10 +174,20 @@ fn show(recommendation: &Recommendation, record: Option<&RunRecord>, run: &RunAr
 }
 
 /// The options of a run that the help leaves out, because `refuse_unused_arguments` refuses them.
-pub const REFUSED: &[&str] = &["order", "save_baseline", "baseline", "mode"];
+pub const REFUSED: &[&str] = &[
+    "order",
+    "save_baseline",
+    "baseline",
+    "rerun_baseline",
+    "mode",
+    "fail_on",
+    "warning",
+    "critical",
+    "force",
+];
 
 fn refuse_unused_arguments(run: &RunArgs) -> Result<()> {
-    let (extent, baseline, view) = (&run.extent, &run.baseline, &run.view);
+    let (extent, baseline) = (&run.extent, &run.baseline);
     let given = [
         (
             "--verifier none",
@@ -177,10 +202,9 @@ fn refuse_unused_arguments(run: &RunArgs) -> Result<()> {
     for (flag, is_given, why) in given {
         ensure!(!is_given, unused_option("recommend", flag, why));
     }
-    let format = view.format.name;
-    let hint = this_command_with_value("--format", None, "json");
-    let why = format!("--format {format}: a recommendation is not a list of values\nhint: {hint}");
-    ensure!(!view.format.has_lines(), Usage(why));
+    if let Some(option) = run.judge.first_given() {
+        bail!(unused_option("recommend", option, "`orchestrate compare` compares records"));
+    }
     Ok(())
 }
 

@@ -161,6 +161,8 @@ fn options_that_a_recommendation_cannot_use_are_refused() {
         &["--order", "sequential"],
         &["--save-baseline", "x"],
         &["--format", "csv"],
+        &["--fail-on", "warning"],
+        &["--record", "x.jsonl", "--sort", "decode"],
     ] {
         let outcome = recommend(&scratch, flags).exits_with(2);
         assert!(outcome.stderr.contains(flags[0]), "{}", outcome.stderr);

@@ -17,9 +17,15 @@ pub enum BaselineCommand {
     /// List all baselines with their age and size
     List,
     /// Show the machine, command and programs of a baseline
-    Show { name: String },
+    Show {
+        /// A name that `orchestrate baseline list` prints
+        name: String,
+    },
     /// Remove a baseline with its record and programs
-    Remove { name: String },
+    Remove {
+        /// A name that `orchestrate baseline list` prints
+        name: String,
+    },
 }
 
 pub fn baseline(command: &BaselineCommand) -> Result<u8> {
