@@ -1,6 +1,7 @@
 //! Text for a person at a shell: errors with hints, commands that can be pasted, sizes; and parsers of an option's values.
 
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -346,10 +347,23 @@ pub fn pasteable(command: &[String]) -> String {
 /// The hint for a path that cannot be opened, on a line of its own: if access is denied, the command that grants it (`u+r`,
 /// `u+x`). Empty for other errors.
 pub fn access_hint(error: &std::io::Error, path: &Path, access: &str) -> String {
-    if error.kind() != std::io::ErrorKind::PermissionDenied {
+    if error.kind() != ErrorKind::PermissionDenied {
         return String::new();
     }
     format!("\nhint: chmod {access} {}", pasteable(&[path.display().to_string()]))
+}
+
+/// The reason why a file cannot be read or written: in plain words where those of the library are not, and with a hint if the disk is
+/// full.
+pub fn file_problem(error: &std::io::Error, path: &Path) -> String {
+    match error.kind() {
+        ErrorKind::InvalidData => "it is not text in UTF-8".into(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            let folder = path.parent().filter(|it| *it != Path::new("")).unwrap_or(Path::new("."));
+            format!("{error}\nhint: df -h {}", pasteable(&[folder.display().to_string()]))
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// A size for a person: `2.9 GB`, `111 MB`.
@@ -447,6 +461,14 @@ mod tests {
         let [no_such_file, no_access] = [2, 13];
         assert_eq!(hint(no_access), "\nhint: chmod u+x '/a b/engine'");
         assert_eq!(hint(no_such_file), "");
+    }
+
+    #[test]
+    fn the_reason_of_a_full_disk_has_the_command_that_shows_it() {
+        let problem = |error: std::io::Error| file_problem(&error, Path::new("/a b/x.jsonl"));
+        let full = problem(std::io::Error::from_raw_os_error(28));
+        assert!(full.ends_with("\nhint: df -h '/a b'"), "{full}");
+        assert_eq!(problem(ErrorKind::InvalidData.into()), "it is not text in UTF-8");
     }
 
     #[test]

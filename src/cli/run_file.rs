@@ -20,7 +20,8 @@ use crate::plan::axes::AxisValues;
 use crate::plan::scenario::{self, SCENARIOS, Scenario};
 use crate::plan::targets::{PERCENTILES, Target};
 use crate::shell::{
-    Usage, access_hint, did_you_mean_file, listed, this_command_with_before, unknown_name, unknown_name_or,
+    Usage, access_hint, did_you_mean_file, file_problem, listed, this_command_with_before, unknown_name,
+    unknown_name_or,
 };
 
 /// The tables of a file that are no options.
@@ -78,7 +79,7 @@ fn read(path: &Path) -> Result<String> {
     let unreadable = |error: std::io::Error| {
         let access = access_hint(&error, path, "u+r").trim_start_matches("\nhint: ").to_string();
         let hint = if access.is_empty() { did_you_mean_file(path).unwrap_or_else(usual) } else { access };
-        problem(&error.to_string(), hint)
+        problem(&file_problem(&error, path), hint)
     };
     let facts = std::fs::metadata(path).map_err(unreadable)?;
     ensure!(!facts.is_dir(), problem("it is a folder", "orchestrate run --help".into()));

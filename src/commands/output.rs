@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use paths::OwnPython;
 use rustix::termios::tcgetwinsize;
@@ -13,7 +13,7 @@ use rustix::termios::tcgetwinsize;
 use crate::cli::exit_code::DONE;
 use crate::cli::{Verbosity, ViewArgs, verbosity};
 use crate::report::{Content, Format, Report, ReportContent, Screen, View};
-use crate::shell::{this_program, with_program};
+use crate::shell::{file_problem, this_program, with_program};
 use crate::text;
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
@@ -107,7 +107,7 @@ pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
     if path == Path::new("-") {
         return print(bytes);
     }
-    std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
+    std::fs::write(path, bytes).map_err(|error| not_written(&error, path))
 }
 
 pub fn create_folder(path: &Path) -> Result<()> {
@@ -122,7 +122,11 @@ pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
         // An error of the removal is ignored: the first error is the one to report.
         let _ = std::fs::remove_file(&partial);
     }
-    written.with_context(|| format!("cannot write `{}`", path.display()))
+    written.map_err(|error| not_written(&error, path))
+}
+
+fn not_written(error: &std::io::Error, path: &Path) -> anyhow::Error {
+    anyhow!("cannot write `{}`: {}", path.display(), file_problem(error, path))
 }
 
 /// When this program writes colours.

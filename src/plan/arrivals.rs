@@ -50,7 +50,7 @@ impl TryFrom<f64> for Rate {
         match (1.0..=1e9).contains(&thousandths) {
             true => Ok(Self::PerSecond(thousandths as u32)),
             false => Err(format!(
-                "expected a number of requests per second, from 0.001 to 1,000,000, or `{HIGHEST}`"
+                "expected requests per second from 0.001 to 1,000,000, as in `2.5`, or `{HIGHEST}`"
             )),
         }
     }
@@ -112,7 +112,7 @@ impl FromStr for RoundLength {
         let milliseconds = parse_duration(text)?.as_millis();
         match u32::try_from(milliseconds) {
             Ok(milliseconds) if milliseconds > 0 => Ok(Self(milliseconds)),
-            _ => Err("expected a time from 1ms to 7 weeks".into()),
+            _ => Err("expected a time from 1ms to 7 weeks, as in `30s`".into()),
         }
     }
 }
@@ -176,7 +176,9 @@ impl FromStr for Burstiness {
         match text {
             EVEN => Ok(Self::Even),
             _ if (10.0..=1e6).contains(&thousandths) => Ok(Self::Gamma(thousandths as u32)),
-            _ => Err(format!("expected `{EVEN}`, or a number from 0.01 to 1,000 (1: independent users)")),
+            _ => Err(format!(
+                "expected `{EVEN}`, or a number from 0.01 to 1,000, as in `1` (independent users)"
+            )),
         }
     }
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use protocol::FailureKind;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::shell::{did_you_mean, listed};
+use crate::shell::{did_you_mean, file_problem, listed};
 
 /// A value of the axis `prompts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,7 +274,7 @@ impl PromptFile {
 pub(super) fn read_text(path: &Path) -> Result<String> {
     let facts = std::fs::metadata(path)?;
     ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "not a file, or larger than 64 MiB");
-    Ok(std::fs::read_to_string(path)?)
+    std::fs::read_to_string(path).map_err(|error| anyhow!(file_problem(&error, path)))
 }
 
 /// The name of a file without its folder.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::entry::{Entry, Header};
 use super::run_record::RunRecord;
-use crate::shell::{access_hint, did_you_mean_file, pasteable};
+use crate::shell::{access_hint, did_you_mean_file, file_problem, pasteable};
 
 /// The extension of a record's file.
 const EXTENSION: &str = "jsonl";
@@ -50,7 +50,9 @@ impl Recorder {
     /// Writes each entry with a single call, so that only the last line can be incomplete.
     fn append(&mut self, entry: &Entry) -> Result<()> {
         let line = protocol::encode(entry);
-        self.file.write_all(&line).with_context(|| format!("cannot write to `{}`", self.path.display()))
+        self.file.write_all(&line).map_err(|error| {
+            anyhow!("cannot write to `{}`: {}", self.path.display(), file_problem(&error, &self.path))
+        })
     }
 }
 

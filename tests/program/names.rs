@@ -199,6 +199,11 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
             "orchestrate -e sh -s serve --trace FILE",
         ),
         (
+            &["-e", "sh", "-s", "serve", "--request-rate", "fast"],
+            "--request-rate fast: expected requests per second from 0.001 to 1,000,000, as in `2.5`, or `highest`",
+            "orchestrate -e sh -s serve --request-rate 2.5",
+        ),
+        (
             &["-e", "sh", "-s", "serve", "--slo", "ttft=fast"],
             "--slo ttft=fast: expected limits as in `ttft=500ms,itl=50ms`; the names are ttft, itl, tpot, total",
             "orchestrate -e sh -s serve --slo ttft=500ms,itl=50ms",

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 use model_files::{Dtype, ModelFacts, ModelFolder, SHAPES, Shape, size};
 
@@ -61,7 +61,7 @@ fn unknown_model(name: &str, error: anyhow::Error) -> anyhow::Error {
 }
 
 fn facts_of_model(path: &Path, arguments: &InfoArgs) -> Result<ModelFacts> {
-    let model = ModelFolder::open(path)?;
+    let model = ModelFolder::open(path).map_err(with_hint)?;
     if let Some(expected) = &arguments.model_type {
         model.expect_architecture(expected).map_err(usage)?;
     }
@@ -70,6 +70,12 @@ fn facts_of_model(path: &Path, arguments: &InfoArgs) -> Result<ModelFacts> {
         facts.identity = Some(model.identity()?);
     }
     Ok(facts)
+}
+
+/// The error of a path that is no model, with the command that lists the models.
+fn with_hint(error: anyhow::Error) -> anyhow::Error {
+    let text = format!("{error:#}");
+    if text.contains("\nhint: ") { error } else { anyhow!("{text}\nhint: orchestrate model list") }
 }
 
 /// The facts of a shape as `model synth` writes it by default. Nothing is written.
