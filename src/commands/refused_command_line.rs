@@ -11,6 +11,7 @@ use super::output;
 use crate::cli::exit_code::USAGE;
 use crate::cli::refusal::{excluded, message, option, subcommand, text_of, texts_of};
 use crate::engines::registry::Registry;
+use crate::plan::selection::scenario_names;
 use crate::shell::{
     PROGRAM, corrected_command, did_you_mean, did_you_mean_file, listed, pasteable, similar_name,
     this_command_with_value, this_command_without,
@@ -25,7 +26,7 @@ pub fn print(error: &clap::Error, command: &Command, words: &[OsString]) -> u8 {
         drop(error.print());
     } else {
         let refused = Refused::of(error, command, words);
-        let (message, hint) = match refused.file_or_engine() {
+        let (message, hint) = match refused.other_name() {
             // Another command with a similar name would be a wrong guess.
             Some(found) => found,
             None => (message(error), refused.hint()),
@@ -67,7 +68,10 @@ impl<'a> Refused<'a> {
                 // The short help has all commands.
                 Some(similar.unwrap_or_else(|| self.help("-h")))
             }
-            ErrorKind::UnknownArgument => self.similar_option(&option),
+            ErrorKind::UnknownArgument => self
+                .without_engine_option(&option)
+                .or_else(|| self.comparison(&option))
+                .or_else(|| self.similar_option(&option)),
             ErrorKind::InvalidValue => match texts_of(self.error, ContextKind::ValidValue) {
                 known if known.is_empty() || value.is_empty() => Some(self.values_of(&option)),
                 known => Some(did_you_mean(value, &known).unwrap_or_else(|| listed(&known))),
@@ -103,6 +107,24 @@ impl<'a> Refused<'a> {
             .collect();
         let right = similar_name(wrong.strip_prefix("--")?, &known)?;
         corrected_command(wrong, &format!("--{right}"))
+    }
+
+    /// The command line without `-e`, if the command takes the engine as a word.
+    fn without_engine_option(&self, option: &str) -> Option<String> {
+        let is_engine = |name: &str| name.starts_with("ENGINE") || name == "NAME|PATH";
+        let names = self.command.get_positionals().filter_map(clap::Arg::get_value_names).flatten();
+        let takes_engine = names.map(|name| name.as_str()).any(is_engine);
+        let is_given = ["-e", "--engine"].contains(&option) && std::env::args().any(|word| word == option);
+        (takes_engine && is_given).then(|| this_command_without(&[(option, false)], &[]))
+    }
+
+    /// The command that compares two records, if `report` got two.
+    fn comparison(&self, second: &str) -> Option<String> {
+        let is_record = self.path == ["report"] && !second.starts_with('-');
+        let mut words: Vec<String> = std::env::args().skip(1).filter(|_| is_record).collect();
+        let command = words.iter_mut().find(|word| *word == "report")?;
+        *command = "compare".into();
+        Some(format!("{PROGRAM} {}", pasteable(&words)))
     }
 
     /// The command that lists the values of an option or an argument.
@@ -192,30 +214,33 @@ impl<'a> Refused<'a> {
         Some(format!("{PROGRAM} {}", pasteable(&words)))
     }
 
-    /// The message and the hint if the word in place of a command is the path of a file or a known engine.
-    fn file_or_engine(&self) -> Option<(String, String)> {
+    /// The message and the hint if the word in place of a command is the path of a file, a known engine or a scenario.
+    fn other_name(&self) -> Option<(String, String)> {
+        const SCENARIO: &str = "a scenario or a suite";
         // After an option of a run, such as `--all`, clap does not look for a command of this name.
         let kinds = [ErrorKind::InvalidSubcommand, ErrorKind::ArgumentConflict];
         let is_refused = self.path.is_empty() && kinds.contains(&self.error.kind());
         let name = subcommand(self.error).filter(|_| is_refused)?;
         let engine = name.split(':').next().unwrap_or_default();
         let is_known = || Registry::open().is_ok_and(|it| it.with_manifest(engine).is_ok());
+        let is_scenario = || Registry::open().is_ok_and(|it| scenario_names(&it).any(|known| known == name));
         let path = Path::new(&name);
         let extension = path.extension().and_then(|it| it.to_str()).filter(|_| path.is_file());
         let (kind, before): (_, &[&str]) = match extension {
             Some("toml") => ("a run file", &["run"]),
             Some("jsonl") => ("a file of a record", &["report"]),
             _ if is_known() || name.contains('/') && path.is_file() => ("an engine", &["-e"]),
+            _ if is_scenario() => (SCENARIO, &["-s"]),
             _ => return None,
         };
         let words: Vec<String> = std::env::args().skip(1).collect();
         let at = words.iter().position(|word| *word == name)?;
         let (options, rest) = words.split_at(at);
         // A named engine takes the place of `--all`. A command stands before its options.
-        let options = options.iter().filter(|word| *word != "--all").cloned();
+        let options = options.iter().filter(|word| kind == SCENARIO || *word != "--all").cloned();
         let before = before.iter().map(ToString::to_string);
         let words: Vec<String> = match kind {
-            "an engine" => options.chain(before).chain(rest.iter().cloned()).collect(),
+            "an engine" | SCENARIO => options.chain(before).chain(rest.iter().cloned()).collect(),
             _ => before.chain(options).chain(rest.iter().cloned()).collect(),
         };
         Some((format!("`{name}` is {kind}, not a command"), format!("{PROGRAM} {}", pasteable(&words))))

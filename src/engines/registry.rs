@@ -216,7 +216,12 @@ impl Registry {
             bail!("no engine named `{selector}`, and no such program on PATH\nhint: {hint}");
         }
         let known = self.names();
-        let hint = || format!("{}; a program's path works too", listed(&known));
+        let hint = || {
+            let needs_url = |it: &&Engine| it.manifest.load.needs_one_of.iter().any(|option| option == "url");
+            let client = self.engines.iter().find(needs_url).map(|it| &it.manifest.name);
+            let server = client.map(|name| format!(", and a server with `-e {name} --set url=URL`"));
+            format!("{}; a program's path works too{}", listed(&known), server.unwrap_or_default())
+        };
         Err(unknown_name_or("engine", name, &known, hint).into())
     }
 

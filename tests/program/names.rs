@@ -128,6 +128,13 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
         (&["-e", "sh", "--budgt=3s"], "no option named `--budgt`", "orchestrate -e sh --budget=3s"),
         (&["-e", "sh", "--xyz"], "no option named `--xyz`", "orchestrate --help"),
         (&["engines", "all"], "unexpected word `all`", "orchestrate engines --help"),
+        (&["check", "-e", "beacon"], "no option named `-e`", "orchestrate check beacon"),
+        (&["report", "a", "b"], "unexpected word `b`", "orchestrate compare a b"),
+        (
+            &["--all", "decode"],
+            "`decode` is a scenario or a suite, not a command",
+            "orchestrate --all -s decode",
+        ),
         (
             &["-e", "sh", "--format", "tabel"],
             "--format: no value named `tabel`",
