@@ -16,7 +16,7 @@ pub const INCONCLUSIVE: u8 = 3;
 /// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
 /// the engine violates the protocol, or could not be checked. In `setup`: at least one of several engines was not set up.
 pub const FAILED_CASES: u8 = 4;
-/// This program failed.
+/// A file, a folder, a set-up or the lock of another run prevented the command, or this program failed.
 pub const ERROR: u8 = 5;
 /// Ended by Ctrl-C; the results so far are saved.
 pub const INTERRUPTED: u8 = 130;
@@ -33,7 +33,8 @@ Exit codes:
        run, or no engine can run; all other results are saved. In `setup` of several engines: at
        least one was not set up. In `check`: the engine violates the protocol, or could not be
        checked
-  5    orchestrate itself failed
+  5    a file, a folder, a set-up or the lock of another run prevented the command, or orchestrate
+       itself failed
   130  interrupted; the results so far are saved
 If several apply, the first of 130, 5, 1, 2, 4, 3 is returned.";
 

@@ -227,10 +227,10 @@ pub struct JudgeArgs {
     /// Give exit code 1 if a headline metric is worse by at least this severity
     #[arg(long, value_name = "SEVERITY", default_value = "critical", value_parser = choice_parser(FAILING_SEVERITIES))]
     pub fail_on: Severity,
-    /// Smallest worsening that is a warning
+    /// Smallest worsening that is a warning; a loss of 10 % of the speed is a factor of 1.11
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = parse_share)]
     pub warning: Share,
-    /// Worsening above which a change is critical
+    /// Worsening above which a change is critical; a loss of 20 % of the speed is a factor of 1.25
     #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = parse_share)]
     pub critical: Share,
     /// Compare records that are not comparable, with a warning
