@@ -36,7 +36,7 @@ pub fn machine(arguments: &MachineArgs) -> Result<u8> {
 fn gather(arguments: &MachineArgs) -> Page {
     // The machine is examined before a probe makes it busy.
     let machine = Machine::probe();
-    let mut warnings = QuietCheck::probe(&[]).warnings_before(&[]);
+    let mut warnings = QuietCheck::probe(&[]).warnings_before(&[], "now");
     warnings.extend(gpu::warnings(&machine.gpus));
     let versions = versions::probe();
     Page {

@@ -177,7 +177,7 @@ async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietChec
     let engines = planned_engines(plan);
     let probe = move || {
         let quiet = QuietCheck::probe(&engines);
-        let warnings = quiet.warnings_before(&engines);
+        let warnings = quiet.warnings_before(&engines, "before the run");
         (quiet, warnings)
     };
     let (quiet, warnings) = off_thread(probe).await?;

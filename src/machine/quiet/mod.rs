@@ -51,8 +51,8 @@ impl QuietCheck {
         Self { counters: Counters::read(), threads: threads.unwrap_or(0) }
     }
 
-    /// The reasons against starting the run now.
-    pub fn warnings_before(&self, engines: &[PlannedEngine]) -> Vec<String> {
+    /// The reasons against measuring now. `when`: the time as a message names it.
+    pub fn warnings_before(&self, engines: &[PlannedEngine], when: &str) -> Vec<String> {
         let cores = self.counters.processor.map(|processor| processor.cores);
         let load = read("/proc/loadavg").and_then(|text| load_average(&text));
         let pressure = read("/proc/pressure/memory").and_then(|text| stall_field(&text, "avg10="));
@@ -60,9 +60,10 @@ impl QuietCheck {
                    run `cargo build --release`";
         let own_build = cfg!(debug_assertions).then(|| text.to_string());
         let mut warnings: Vec<String> = own_build.into_iter().chain(debug_builds(engines)).collect();
-        warnings
-            .extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
-        warnings.extend(pressure.and_then(memory_pressure_before));
+        let busy =
+            cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute, when));
+        warnings.extend(busy);
+        warnings.extend(pressure.and_then(|percent| memory_pressure_before(percent, when)));
         warnings.extend(slow_governors(&governors()));
         if engines.iter().any(|engine| !engine.device.is_cpu()) {
             warnings.extend(gpu::warnings(&used_by(engines, gpu::probe(), &Cuda::of_environment())));
@@ -104,20 +105,20 @@ pub(super) fn steal_share() -> Option<f64> {
 
 /// Warns above half of the cores: below that the scheduler finds a free core. The average covers a minute, so it also shows a
 /// build that has just ended, after which clocks may still be low.
-fn busy_before(cores: u32, load: f64) -> Option<String> {
+fn busy_before(cores: u32, load: f64, when: &str) -> Option<String> {
     (load > f64::from(cores) / 2.0).then(|| {
         format!(
-            "machine: busy before the run: the load average of the last minute is {load:.2} on {}; end other programs, or \
+            "machine: busy {when}: the load average of the last minute is {load:.2} on {}; end other programs, or \
              wait (`top` shows them)",
             plural(cores, "core")
         )
     })
 }
 
-fn memory_pressure_before(percent: f64) -> Option<String> {
+fn memory_pressure_before(percent: f64, when: &str) -> Option<String> {
     (percent >= MIN_PRESSURE_PERCENT).then(|| {
         format!(
-            "machine: short of memory before the run: processes waited for memory {percent:.1} % of the last ten seconds; \
+            "machine: short of memory {when}: processes waited for memory {percent:.1} % of the last ten seconds; \
              end programs that hold memory, or measure a smaller model"
         )
     })
@@ -362,18 +363,21 @@ mod tests {
 
     #[test]
     fn a_load_above_half_the_cores_is_reported_before_the_run() {
-        assert_eq!(busy_before(4, 2.0), None);
-        let warning = busy_before(4, 2.5).unwrap();
+        assert_eq!(busy_before(4, 2.0, "before the run"), None);
+        let warning = busy_before(4, 2.5, "before the run").unwrap();
         assert!(
-            warning.starts_with("machine: ") && warning.contains("2.50") && warning.contains("4 cores"),
+            warning.starts_with("machine: busy before the run: ")
+                && warning.contains("2.50")
+                && warning.contains("4 cores"),
             "{warning}"
         );
     }
 
     #[test]
     fn memory_pressure_and_governors_are_reported_before_the_run() {
-        assert_eq!(memory_pressure_before(0.99), None);
-        assert!(memory_pressure_before(12.0).unwrap().contains("12.0 % of the last ten seconds"));
+        assert_eq!(memory_pressure_before(0.99, "now"), None);
+        let warning = memory_pressure_before(12.0, "now").unwrap();
+        assert!(warning.contains(" now: ") && warning.contains("12.0 % of the last ten seconds"), "{warning}");
         let governors =
             |names: &[&str]| slow_governors(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
         assert_eq!([governors(&[]), governors(&["performance", "performance"])], [None, None]);
@@ -426,7 +430,7 @@ mod tests {
     fn every_warning_about_this_machine_has_a_known_prefix() {
         let quiet = QuietCheck::probe(&[]);
         let interrupted = false;
-        let warnings = [quiet.warnings_before(&[]), quiet.warnings_after(interrupted)].concat();
+        let warnings = [quiet.warnings_before(&[], "now"), quiet.warnings_after(interrupted)].concat();
         assert!(
             warnings.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")),
             "{warnings:?}"
