@@ -165,6 +165,9 @@ fn an_engine_that_needs_an_option_is_measured_and_checked_only_with_it() {
     assert!(!planned(&["--set", "url=http://127.0.0.1:1"]) && !planned(&["--set", "command=serve"]));
     let checked = finish(scratch.orchestrate_without_checkout().args(["check", "client"])).exits_with(4);
     checked.assert_stderr(&["engine `client` cannot run here: ", reason]);
+    let on_gpu = &["check", "client", "--device", "cuda", "--set", "command=serve"];
+    let checked = finish(scratch.orchestrate_without_checkout().args(on_gpu)).exits_with(4);
+    checked.assert_stderr(&["engine `client` cannot run here: no device `cuda`; it has `cpu`"]);
     // `--all` leaves it out.
     let all = run(&scratch, &["--all", "--dry-run"]).exits_with(0);
     assert!(all.stdout.contains("narrow") && !all.stdout.contains("client"), "{all:?}");

@@ -188,8 +188,9 @@ fn configuration(arguments: &CheckArgs) -> Result<(Configuration, bool)> {
     let device = arguments.device.clone().unwrap_or_else(Device::cpu);
     let start = candidate.start_for(&device).clone();
     let options = arguments.options.iter();
-    let unsupported =
-        candidate.unsupported(options.clone().map(|(name, value)| LoadValue::OptionValue(name, value)));
+    let named_device = arguments.device.iter().map(LoadValue::Device);
+    let values = options.clone().map(|(name, value)| LoadValue::OptionValue(name, value));
+    let unsupported = candidate.unsupported(named_device.chain(values));
     let preset = candidate.preset.as_ref().map_or(String::new(), |preset| format!(":{preset}"));
     let needs_option = !candidate.load.needs_one_of.is_empty();
     let configuration = Configuration {
