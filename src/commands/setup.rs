@@ -83,7 +83,7 @@ fn one(registry: &Registry, engine: &Engine, devices: &[Device], without_asking:
     if !several::confirm_download(registry, engine, devices, without_asking)? {
         return Ok(FAILED_CASES);
     }
-    let results = with_set_up(registry, |setting_up| {
+    let results = with_set_up(registry, true, |setting_up| {
         devices.iter().map(|device| setting_up.set_up(engine, device)).collect::<Result<String>>()
     })?;
     output::print_lines(&results?).map(|()| DONE)

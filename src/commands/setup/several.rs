@@ -43,7 +43,7 @@ impl SeveralEngines<'_> {
             output::print_notice("nothing was set up\n");
             return Ok(FAILED_CASES);
         }
-        let failed: Vec<(&str, String)> = with_set_up(self.registry, |setting_up| {
+        let failed: Vec<(&str, String)> = with_set_up(self.registry, false, |setting_up| {
             let mut failed = Vec::new();
             for it in &work {
                 let mut results = it.devices.iter().map(|device| setting_up.set_up(it.engine, device));
