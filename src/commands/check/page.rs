@@ -13,6 +13,7 @@ const LINE_WIDTH: usize = 80;
 const TEXT_COLUMN: usize = 2 + 8 + NAME_WIDTH + 1;
 /// The column of a line of evidence: after ten spaces and its name, such as `received`.
 const EVIDENCE_COLUMN: usize = 10 + 10;
+const EVIDENCE_WIDTH: usize = LINE_WIDTH - EVIDENCE_COLUMN;
 /// The maximum number of characters that an entry shows of a protocol line.
 const MAX_SHOWN: usize = 240;
 
@@ -31,24 +32,29 @@ pub fn wrong(check: &Check, fault: &str, evidence: &Evidence) -> String {
     if evidence.sent.is_empty() && evidence.received.is_empty() {
         return entry;
     }
-    let mut show = |name: &str, line: &str| {
+    let mut show = |name: &str, lines: Vec<String>| {
+        let text = lines.join(&format!("\n{}", " ".repeat(EVIDENCE_COLUMN)));
         // Writing to a string cannot fail.
-        let _ = writeln!(entry, "          {name:<10}{}", wrapped(line, EVIDENCE_COLUMN));
+        let _ = writeln!(entry, "          {name:<10}{text}");
     };
-    show("sent", &shown(&evidence.sent));
-    show("received", &shown(&evidence.received));
-    evidence.stderr.iter().for_each(|line| show("stderr", &shown(line.as_bytes())));
+    show("sent", pieces(&shown(&evidence.sent)));
+    show("received", pieces(&shown(&evidence.received)));
+    for line in &evidence.stderr {
+        let text = shown(line.as_bytes());
+        // People read these lines, so words stay whole. A line that fits keeps its spaces.
+        let fits = text.chars().count() <= EVIDENCE_WIDTH;
+        show("stderr", if fits { vec![text] } else { wrap(&text, EVIDENCE_WIDTH, "") });
+    }
     entry
 }
 
 /// The text of a fault that the check `first_check` reported: in short, with the beginning of each line.
 pub fn wrong_again(check: &Check, first_check: &str, fault: &str, evidence: &Evidence) -> String {
-    let width = LINE_WIDTH - EVIDENCE_COLUMN;
-    let text = format!("the same as `{first_check}`: {}", cut(fault, width));
+    let text = format!("the same as `{first_check}`: {}", cut(fault, EVIDENCE_WIDTH));
     let (sent, received) = (shown(&evidence.sent), shown(&evidence.received));
     let mut entry = line("WRONG", check.name, &text);
     for (name, line) in [("sent", sent), ("received", received)] {
-        let _ = writeln!(entry, "          {name:<10}{}", cut(&line, width));
+        let _ = writeln!(entry, "          {name:<10}{}", cut(&line, EVIDENCE_WIDTH));
     }
     entry
 }
@@ -93,11 +99,10 @@ pub fn verdict(label: &str, counts: &Counts) -> String {
     format!("\n{verdict}: {passed} passed, {absent} absent (optional), {wrong} wrong{skipped_text}\n")
 }
 
-/// A protocol line with all its spaces, wrapped at the right edge. All lines after the first are indented.
-fn wrapped(text: &str, indent: usize) -> String {
+/// A protocol line with all its spaces, split at the right edge.
+fn pieces(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
-    let lines: Vec<String> = chars.chunks(LINE_WIDTH - indent).map(|line| line.iter().collect()).collect();
-    lines.join(&format!("\n{}", " ".repeat(indent)))
+    chars.chunks(EVIDENCE_WIDTH).map(|line| line.iter().collect()).collect()
 }
 
 /// The text, cut to at most `limit` characters.
@@ -198,12 +203,14 @@ mod tests {
     fn long_lines_are_wrapped_at_eighty_columns_without_losing_words() {
         let long = format!("{} and {}", "word ".repeat(40), "x".repeat(200));
         let sent = [b'{'].repeat(5000);
-        let evidence = Evidence { sent, ..Evidence::default() };
+        let stderr = vec!["Traceback: ".repeat(6) + "Permission denied"];
+        let evidence = Evidence { sent, stderr, ..Evidence::default() };
         let page = wrong(&CHECK, &long, &evidence);
         assert!(page.lines().all(|line| line.chars().count() <= LINE_WIDTH), "{page}");
         assert_eq!(page.matches("word").count(), 40);
         assert_eq!(page.matches('x').count(), 200);
         assert!(page.contains("(5000 bytes)") && page.contains("received  nothing"));
+        assert!(page.contains("Permission denied"), "{page}");
     }
 
     #[test]
