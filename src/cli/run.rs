@@ -104,7 +104,7 @@ pub struct RunArgs {
     /// Measure beside another run on the same cores, with a warning; default: another run is an error
     #[arg(long, conflicts_with = "wait")]
     pub anyway: bool,
-    /// Longest time of one answer or one load, as in `300s` or `10m`; default: 2m for an answer (of the verifier 10m), 10m for a load
+    /// Longest time of one answer or load, as in `10m`; default: 2m for an answer (of the verifier 10m), 10m for a load
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub timeout: Option<Duration>,
     #[command(flatten)]

@@ -183,7 +183,7 @@ fn with_own_options(command: clap::Command) -> clap::Command {
     let calibrate = |command: clap::Command| {
         let blocks = "Number of blocks, each with one launch of every engine and its twin; default: 20";
         let budget = "Time budget of the run, as in `90s` or `5m`; default: no limit";
-        let all = "Measure all engines that can run here, and build missing ones; default: all that are ready";
+        let all = "Measure all engines that can run here; missing ones are built; default: ready ones";
         let command = command
             .mut_arg("all", |arg| arg.help(all))
             .mut_arg("blocks", |arg| arg.help(blocks))

@@ -122,7 +122,7 @@ impl<'a> Refused<'a> {
     fn comparison(&self, second: &str) -> Option<String> {
         let is_record = self.path == ["report"] && !second.starts_with('-');
         let mut words: Vec<String> = std::env::args().skip(1).filter(|_| is_record).collect();
-        let command = words.iter_mut().find(|word| *word == "report")?;
+        let command = words.iter_mut().find(|word| word.as_str() == "report")?;
         *command = "compare".into();
         Some(format!("{PROGRAM} {}", pasteable(&words)))
     }

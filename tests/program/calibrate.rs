@@ -147,8 +147,7 @@ fn noise_floors_are_available_as_json() {
 fn calibrate_refuses_options_without_effect_and_dry_run_lists_twins() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    let with_value =
-        [&["--order", "sequential"][..], &["--save-baseline", "x"], &["--fail-on", "warning"]];
+    let with_value = [&["--order", "sequential"][..], &["--save-baseline", "x"], &["--fail-on", "warning"]];
     for flags in with_value.into_iter().chain([&["--pairs"][..], &["--wall-time"], &["--resources"]]) {
         let outcome = calibrate(&scratch, flags, &[&noisy]).exits_with(2);
         outcome.assert_stderr(&[&format!("takes no `{}", flags[0]), "\nhint: orchestrate calibrate "]);

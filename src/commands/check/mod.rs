@@ -52,7 +52,7 @@ pub struct CheckArgs {
     /// Load option of the engine; the value is JSON or text; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
     pub options: Vec<(String, serde_json::Value)>,
-    /// Time limit of an answer or a load, as in `300s` or `10m`; default: 2m for an answer, 10m for a load
+    /// Time limit of an answer or a load, as in `10m`; default: 2m for an answer, 10m for a load
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub timeout: Option<Duration>,
     /// Print every message in both directions and the engine's stderr

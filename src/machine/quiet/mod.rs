@@ -377,7 +377,7 @@ mod tests {
     fn memory_pressure_and_governors_are_reported_before_the_run() {
         assert_eq!(memory_pressure_before(0.99, "now"), None);
         let warning = memory_pressure_before(12.0, "now").unwrap();
-        assert!(warning.contains(" now: ") && warning.contains("12.0 % of the last ten seconds"), "{warning}");
+        assert!(warning.contains(" now: ") && warning.contains("12.0 % of the last ten"), "{warning}");
         let governors =
             |names: &[&str]| slow_governors(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
         assert_eq!([governors(&[]), governors(&["performance", "performance"])], [None, None]);
