@@ -6,7 +6,7 @@ use std::path::Path;
 use super::earlier_times::EarlierTimes;
 use super::estimate::{Budget, Expected, history, is_prepared_first, planned_blocks, rounded_time};
 use super::output::{self, WIDTH};
-use crate::cli::exit_code::DONE;
+use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::plan::arrivals::Rate;
 use crate::plan::budget::TokenCheck;
 use crate::plan::context::Unfit;
@@ -22,8 +22,11 @@ use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS};
 pub fn show(plan: &Plan, results: &Path, warnings: &[String], prepared_first: &[String]) -> Result<u8> {
     let warnings: String =
         warnings.iter().map(|it| text::break_lines(&format!("warning: {it}"), WIDTH)).collect();
-    let plan = describe(plan, &history(results), prepared_first);
-    output::print_text(&format!("{plan}{warnings}")).map(|()| DONE)
+    let text = describe(plan, &history(results), prepared_first);
+    output::print_text(&format!("{text}{warnings}"))?;
+    // The run would measure nothing, even if it sets engines up.
+    let is_refused = plan.row_indices().all(|row| plan.configurations[row].unsupported);
+    Ok(if is_refused { FAILED_CASES } else { DONE })
 }
 
 fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> String {

@@ -241,8 +241,17 @@ fn a_metric_is_explained_by_its_name_or_by_the_title_of_its_column() {
     let itl = explained("ITL");
     let head = "ITL (inter_token): ms in tables, ns in JSON and CSV
     ";
-    assert!(itl.starts_with(head) && itl.matches(" in JSON and CSV
-").count() == 1, "{itl}");
+    assert!(
+        itl.starts_with(head)
+            && itl
+                .matches(
+                    " in JSON and CSV
+"
+                )
+                .count()
+                == 1,
+        "{itl}"
+    );
     for same in ["inter_token", "ITL p99", "ITL p50 p95 p99"] {
         assert_eq!(explained(same), itl, "{same}");
     }

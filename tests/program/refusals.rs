@@ -162,6 +162,7 @@ fn an_engine_that_needs_an_option_is_measured_and_checked_only_with_it() {
         without_line_breaks(&outcome.stdout).contains(reason)
     };
     assert!(planned(&[]));
+    run(&scratch, &["-e", "client", "--dry-run"]).exits_with(4);
     assert!(!planned(&["--set", "url=http://127.0.0.1:1"]) && !planned(&["--set", "command=serve"]));
     let checked = finish(scratch.orchestrate_without_checkout().args(["check", "client"])).exits_with(4);
     checked.assert_stderr(&["engine `client` cannot run here: ", reason]);
