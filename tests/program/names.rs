@@ -228,7 +228,7 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
         (
             &["report", "x", "--sort", "foo"],
             "--sort: no workload or metric named `foo`",
-            "--sort engine, a workload of the report or a metric of `orchestrate metrics`",
+            "--sort engine, a workload of the report or a metric of `./bin/orchestrate metrics`",
         ),
         (
             &["report", "x", "--sort", "mem"],
