@@ -398,8 +398,8 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Speed("gives the first token of a request that it has"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
-        about: "time to first token since the engine got the request, without the wait for a busy engine. Only if a request waited longer \
-                than 1 ms.",
+        about: "time to first token since the engine got the request, without the wait for a busy engine. Only in the scenarios `serve` \
+                and `offline`; a table has it if requests waited longer than 1 ms on average.",
         of: serving::first_tokens_since_sent,
     },
     Metric {

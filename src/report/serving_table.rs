@@ -24,10 +24,13 @@ const PERCENTILES: [Percentile; 3] = [
     Percentile { heading: P99, min_values: MIN_VALUES_FOR_P99, of: |it| it.p99 },
 ];
 
+/// The least mean wait that counts. It is longer than the time to write a request.
+const MIN_WAIT_NS: f64 = 1e6;
+
 /// The metrics, each with the columns of its percentiles that a narrow terminal leaves out.
 const OF_REQUESTS: [(MetricId, [Keep; 3]); 5] = [
     (MetricId::FIRST_TOKEN, [Keep::Always, Keep::Standard(3), Keep::Always]),
-    (MetricId::FIRST_TOKEN_SINCE_SENT, [Keep::Standard(2), Keep::Extra(1), Keep::Standard(2)]),
+    (MetricId::FIRST_TOKEN_SINCE_SENT, [Keep::Standard(3), Keep::Extra(1), Keep::Standard(3)]),
     (MetricId::INTER_TOKEN, [Keep::Always, Keep::Standard(4), Keep::Always]),
     (MetricId::TIME_PER_TOKEN, [Keep::Extra(3), Keep::Extra(2), Keep::Extra(3)]),
     (MetricId::TOTAL, [Keep::Standard(1), Keep::Standard(5), Keep::Standard(1)]),
@@ -56,7 +59,9 @@ impl<'a> ServingTable<'a> {
         let mut table = self.names(layout);
         for (id, keeps) in OF_REQUESTS {
             let metric = by_id(id);
-            if self.rows.iter().all(|row| row.summary(id).is_none()) {
+            let has_values = self.rows.iter().any(|row| row.summary(id).is_some());
+            let repeats_others = id == MetricId::FIRST_TOKEN_SINCE_SENT && !self.has_waits();
+            if !has_values || repeats_others {
                 continue;
             }
             for (percentile, keep) in PERCENTILES.iter().zip(keeps) {
@@ -78,6 +83,17 @@ impl<'a> ServingTable<'a> {
             table.notes.push(format!("{}; hint: more `--requests` or `--blocks`", Mark::FewValues.legend()));
         }
         table
+    }
+
+    /// Whether requests of a row waited before they were sent, so that its TTFT since then is another one.
+    fn has_waits(&self) -> bool {
+        let mean = |row: &Row, id| row.summary(id).map(|it| it.mean);
+        let waits = |row: &&Row| {
+            let (all, since_sent) =
+                (mean(row, MetricId::FIRST_TOKEN), mean(row, MetricId::FIRST_TOKEN_SINCE_SENT));
+            all.zip(since_sent).is_some_and(|(all, since_sent)| all - since_sent > MIN_WAIT_NS)
+        };
+        self.rows.iter().any(|row| waits(&row))
     }
 
     /// A table with the case and the engine of each row.

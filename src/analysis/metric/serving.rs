@@ -71,19 +71,11 @@ pub fn first_tokens(observed: &Observation) -> Vec<f64> {
     counted(observed).iter().filter_map(Request::first_token_ns).collect()
 }
 
-/// The time of each first token since its request was sent. Empty if no request waited longer than `MIN_WAIT_NS`.
+/// The time of each first token since its request was sent.
 pub fn first_tokens_since_sent(observed: &Observation) -> Vec<f64> {
-    let counted = counted(observed);
-    let waits = |it: &Request| it.times.sent_ns.saturating_sub(it.times.wanted_ns) > MIN_WAIT_NS;
     let since_sent = |it: &Request| positive_span(*stamps(it.sequence).first()?, it.times.sent_ns);
-    match counted.iter().any(waits) {
-        true => counted.iter().filter_map(since_sent).collect(),
-        false => Vec::new(),
-    }
+    counted(observed).iter().filter_map(since_sent).collect()
 }
-
-/// Longer than the time to write a request.
-const MIN_WAIT_NS: u64 = 1_000_000;
 
 /// The time of each whole answer since its user wanted the request.
 pub fn totals(observed: &Observation) -> Vec<f64> {
@@ -248,6 +240,7 @@ mod tests {
         let (sample, launch) = (window(), Launch::default());
         let observed = Observation::without_record(&sample, &launch, Kind::Serve, Mode::Warm);
         assert_eq!(first_tokens(&observed), [50.0, 150.0, 150.0, 150.0]);
+        assert_eq!(first_tokens_since_sent(&observed), [50.0; 4]);
         assert_eq!(totals(&observed), [100.0, 200.0, 200.0, 200.0]);
         assert_eq!(times_per_token(&observed), [25.0; 4]);
     }
@@ -313,7 +306,7 @@ mod tests {
         // From 200 ns to 1,300 ns: one request in 100 ns. Of each, 40 ns pass before the first token.
         assert_eq!((value(request_rate), value(served_rate)), (1e7, 3e7));
         assert!((value(queue) - 0.4).abs() < 1e-9, "{}", value(queue));
-        assert_eq!(with_shape(&arrivals(16), shape, first_tokens_since_sent), Vec::<f64>::new());
+        assert_eq!(with_shape(&arrivals(16), shape, first_tokens_since_sent), [40.0; 12]);
     }
 
     #[test]
