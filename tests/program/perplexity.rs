@@ -203,7 +203,7 @@ fn a_text_that_cannot_be_scored_is_refused_before_anything_starts() {
     refused(&scratch.join("."), PERPLEXITY, "not a file");
     refused(&file("empty.txt", b""), PERPLEXITY, "the file has no text");
     refused(&file("blank.txt", b" \n\n"), PERPLEXITY, "the file has no text");
-    refused(&file("latin1.txt", &[b'a', 0xe9, b'b'].repeat(400)), PERPLEXITY, "valid UTF-8");
+    refused(&file("latin1.txt", &[b'a', 0xe9, b'b'].repeat(400)), PERPLEXITY, "it is not text in UTF-8");
     refused(&file("short.txt", b"Too short."), PERPLEXITY, "a perplexity needs 32\nhint: name a longer text");
     let long = file("long.txt", "A long enough text, word for word. ".repeat(40).as_bytes());
     for words in ["none of the selected scenarios scores a text\nhint: orchestrate ", " -s perplexity\n"] {
