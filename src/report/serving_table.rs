@@ -93,7 +93,7 @@ impl<'a> ServingTable<'a> {
                 (mean(row, MetricId::FIRST_TOKEN), mean(row, MetricId::FIRST_TOKEN_SINCE_SENT));
             all.zip(since_sent).is_some_and(|(all, since_sent)| all - since_sent > MIN_WAIT_NS)
         };
-        self.rows.iter().any(|row| waits(&row))
+        self.rows.iter().any(waits)
     }
 
     /// A table with the case and the engine of each row.
