@@ -183,6 +183,49 @@ def worker_answers(engine, requests, python=sys.executable, **variables):
     return [answer for answer in map(json.loads, done.stdout.splitlines()) if answer["type"] != "progress"]
 
 
+def assert_requests_overlap(test, engine, *loads):
+    """Starts the worker of an engine. After each of these loads, four requests beside an endless one get the ids of each alone, and a
+    `cancel` ends the endless one."""
+    requests = [
+        {"type": "generate", "prompt_ids": IDS[30 * index :][: 25 + index], "max_new_tokens": 10 + 10 * index, "ignore_eos": True}
+        for index in range(4)
+    ]
+    command, environment = worker_command(engine, sys.executable)
+    worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    test.addCleanup(worker.stdout.close)
+    test.addCleanup(worker.kill)
+
+    def send(*lines):
+        worker.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
+        worker.stdin.flush()
+
+    def receive():
+        return next(it for it in map(json.loads, worker.stdout) if it["type"] != "progress")
+
+    def sequence(answer):
+        return answer["iterations"][0]["sequences"][0]
+
+    for load in loads:
+        send({"type": "load", **load}, *requests)
+        test.assertEqual(receive()["type"], "loaded")
+        expected = [sequence(receive())["output_ids"] for _ in requests]
+        # The endless request streams, so that it runs before the others begin.
+        send({**requests[0], "id": "endless", "max_new_tokens": 1900, "stream": True})
+        test.assertEqual(receive()["type"], "token")
+        send(*({**request, "id": index} for index, request in enumerate(requests)))
+        answers = {}
+        while len(answers) < len(requests):
+            if (answer := receive())["type"] != "token":
+                answers[answer["id"]] = answer
+        test.assertEqual([sequence(answers[index])["output_ids"] for index in range(4)], expected)
+        send({"type": "cancel", "id": "endless"})
+        while (answer := receive())["type"] == "token":
+            pass
+        test.assertEqual((answer["id"], sequence(answer)["finish"]), ("endless", "cancelled"))
+    worker.stdin.close()
+    test.assertEqual(worker.wait(timeout=60), 0)
+
+
 def ids_and_scores(answers):
     """The new ids of each generation, and the log-probabilities of each text."""
     if failed := [answer for answer in answers if answer["type"] == "failed"]:

@@ -1,8 +1,5 @@
 """Tests overlapping requests: each gets the ids that it gets alone, and a request that leaves costs nothing more."""
 
-import json
-import subprocess
-import sys
 import unittest
 import weakref
 from types import SimpleNamespace
@@ -11,9 +8,8 @@ from unittest import mock
 from support import EXACT_OPTIONS, gguf_file, load_model
 
 import context
-from checkout import worker_command
 from engine_kit import Failed, Job, Tokens
-from engine_tests import IDS, generate
+from engine_tests import IDS, assert_requests_overlap, generate
 from slots import CONCURRENCY, share_of
 
 # Longer than a pass of 512 tokens.
@@ -215,46 +211,8 @@ class Overlap(unittest.TestCase):
 
 class Process(unittest.TestCase):
     def test_the_engine_answers_overlapping_requests_and_a_cancel(self):
-        load = {"type": "load", "model": str(gguf_file("f32")), "threads": 2, "options": EXACT_OPTIONS}
-        requests = [
-            {"type": "generate", "prompt_ids": IDS[30 * index :][:25], "max_new_tokens": 10 + 10 * index, "ignore_eos": True}
-            for index in range(4)
-        ]
-        command, environment = worker_command("llama-cpp", sys.executable)
-        engine = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(engine.stdout.close)
-        self.addCleanup(engine.kill)
-
-        def send(*lines):
-            engine.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
-            engine.stdin.flush()
-
-        def receive():
-            return next(it for it in map(json.loads, engine.stdout) if it["type"] != "progress")
-
-        def ids(answer):
-            return answer["iterations"][0]["sequences"][0]["output_ids"]
-
-        send(load, *requests)
-        self.assertEqual(receive()["type"], "loaded")
-        expected = [ids(receive()) for _ in requests]
-        # The endless request streams, so that it runs before the others begin.
-        endless = {**requests[0], "id": "endless", "max_new_tokens": 1900, "stream": True}
-        send(endless)
-        self.assertEqual(receive()["type"], "token")
-        send(*({**request, "id": index} for index, request in enumerate(requests)))
-        answers = {}
-        while len(answers) < len(requests):
-            if (answer := receive())["type"] != "token":
-                answers[answer["id"]] = answer
-        self.assertEqual([ids(answers[index]) for index in range(4)], expected)
-        send({"type": "cancel", "id": "endless"})
-        while (answer := receive())["type"] == "token":
-            pass
-        self.assertEqual(answer["id"], "endless")
-        self.assertEqual(answer["iterations"][0]["sequences"][0]["finish"], "cancelled")
-        engine.stdin.close()
-        self.assertEqual(engine.wait(timeout=60), 0)
+        load = {"model": str(gguf_file("f32")), "threads": 2, "options": EXACT_OPTIONS}
+        assert_requests_overlap(self, "llama-cpp", load)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,6 @@
 nothing more."""
 
 import itertools
-import json
-import subprocess
-import sys
 import unittest
 import weakref
 from types import SimpleNamespace
@@ -12,7 +9,7 @@ from types import SimpleNamespace
 from support import CONFIG, load, random_weights, write_folder, write_network
 
 import engine_tests
-from checkout import EMBEDDED, worker_command
+from checkout import EMBEDDED
 from engine_kit import Failed, Job, Tokens
 from engine_tests import generate
 from options import CONCURRENCY
@@ -322,48 +319,8 @@ class OneAtATime(unittest.TestCase):
 
 class Process(unittest.TestCase):
     def test_the_engine_answers_overlapping_requests_and_a_cancel(self):
-        ids = engine_tests.IDS
-        requests = [
-            {"type": "generate", "prompt_ids": ids[30 * index :][: 25 + index], "max_new_tokens": 10 + 10 * index, "ignore_eos": True}
-            for index in range(4)
-        ]
-        command, environment = worker_command("transformers", sys.executable)
-        engine = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(engine.stdout.close)
-        self.addCleanup(engine.kill)
-
-        def send(*lines):
-            engine.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
-            engine.stdin.flush()
-
-        def receive():
-            return next(it for it in map(json.loads, engine.stdout) if it["type"] != "progress")
-
-        def output_ids(answer):
-            return answer["iterations"][0]["sequences"][0]["output_ids"]
-
-        for path in PATHS:
-            send({"type": "load", "model": str(EMBEDDED), "dtype": "f32", "threads": 2, "options": {"path": path}}, *requests)
-            loaded = receive()
-            self.assertEqual(loaded["type"], "loaded")
-            expected = [output_ids(receive()) for _ in requests]
-            # The endless request streams, so that it runs before the others begin.
-            endless = {**requests[0], "id": "endless", "max_new_tokens": 1900, "stream": True}
-            send(endless)
-            self.assertEqual(receive()["type"], "token")
-            send(*({**request, "id": index} for index, request in enumerate(requests)))
-            answers = {}
-            while len(answers) < len(requests):
-                if (answer := receive())["type"] != "token":
-                    answers[answer["id"]] = answer
-            self.assertEqual([output_ids(answers[index]) for index in range(4)], expected)
-            send({"type": "cancel", "id": "endless"})
-            while (answer := receive())["type"] == "token":
-                pass
-            self.assertEqual(answer["id"], "endless")
-            self.assertEqual(answer["iterations"][0]["sequences"][0]["finish"], "cancelled")
-        engine.stdin.close()
-        self.assertEqual(engine.wait(timeout=60), 0)
+        load = {"model": str(EMBEDDED), "dtype": "f32", "threads": 2}
+        engine_tests.assert_requests_overlap(self, "transformers", *({**load, "options": {"path": path}} for path in PATHS))
 
 
 if __name__ == "__main__":
