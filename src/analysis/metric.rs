@@ -12,24 +12,22 @@ mod prediction;
 mod resources;
 pub mod serving;
 pub mod share;
+mod single_request;
 mod unit;
 
 use std::collections::BTreeSet;
-
-use protocol::{Iteration, Sequence, Stamp};
 
 pub use crate::plan::MetricId;
 use crate::plan::arrivals::Rate;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Plan, Workload};
-use crate::record::{RunRecord, Sample, output_tokens};
+use crate::record::RunRecord;
 use crate::text::{line, shorten};
 pub use stats::Better;
 use stats::MetricKind;
 
 pub use gpus::OnGpus;
 pub use observation::{Observation, RecordContext};
-use observation::{per_second, positive_span};
 pub use prediction::{change_of_perplexity, drift_from};
 pub use resources::{
     CoresBusy, MemorySource, device_memory_with_source, gpu_joules_per_token, idle_watts,
@@ -62,7 +60,7 @@ pub const METRICS: &[Metric] = &[
         about: "bytes of the model's files per second of the cold start, so the start of the process counts. Engines that map \
                 files read them with the first request, so a rate of the load phases would be too high. Only in the scenario \
                 `load`.",
-        of: |observed| load_rate(observed).into_iter().collect(),
+        of: |observed| single_request::load_rate(observed).into_iter().collect(),
     },
     Metric {
         id: MetricId::COLD_START,
@@ -74,7 +72,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Estimate,
         about: "time from the start of the process to the first token of its first request. It is the time until the \
                 answer, on the orchestrator's clock, minus the time from that token to the end, on the engine's clock.",
-        of: cold_start,
+        of: single_request::cold_start,
     },
     Metric {
         id: MetricId::TOTAL,
@@ -89,7 +87,7 @@ pub const METRICS: &[Metric] = &[
         // The total of a query is the metric `query`.
         of: |observed| match observed.kind {
             Kind::Serve => serving::totals(observed),
-            kind if kind.generates() => total_of(observed.sample, observed.mode),
+            kind if kind.generates() => single_request::total_of(observed.sample, observed.mode),
             _ => Vec::new(),
         },
     },
@@ -132,7 +130,7 @@ pub const METRICS: &[Metric] = &[
                 value for each launch.",
         of: |observed| {
             let first = observed.first.filter(|_| observed.kind.generates());
-            first.map_or_else(Vec::new, |first| total_of(first, observed.mode))
+            first.map_or_else(Vec::new, |first| single_request::total_of(first, observed.mode))
         },
     },
     Metric {
@@ -145,7 +143,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Beside(MetricId::FIRST_RUN),
         about: "time from a request to its whole answer when the engine is warm, on the orchestrator's clock. Only in the \
                 scenario `cold-start`, beside the first run.",
-        of: |observed| warm_run(observed).into_iter().collect(),
+        of: |observed| single_request::warm_run(observed).into_iter().collect(),
     },
     Metric {
         id: MetricId::new("warm_up_gain"),
@@ -157,7 +155,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Beside(MetricId::FIRST_RUN),
         about: "the share of the first run's time that a warm engine saves: 1 - warm run / first run. Only in the scenario \
                 `cold-start`.",
-        of: warm_up_gain,
+        of: single_request::warm_up_gain,
     },
     Metric {
         id: MetricId::FIRST_TOKEN,
@@ -170,7 +168,7 @@ pub const METRICS: &[Metric] = &[
         about: "time to first token (TTFT), from just before tokenisation until the host can use the token: token_ns[0] - \
                 start_ns. One number for each sequence of a batch. For an engine that returns text: until its first chunk. \
                 Of overlapping requests (`serve`): since the arrival of the request.",
-        of: first_token,
+        of: single_request::first_token,
     },
     Metric {
         id: MetricId::INTER_TOKEN,
@@ -183,7 +181,7 @@ pub const METRICS: &[Metric] = &[
         about: "inter-token latency (ITL), the time between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. \
                 Only for engines that stamp each token: a chunk is not a token. Absent if the request asks for drafts, because one \
                 step then gives several tokens.",
-        of: inter_token,
+        of: single_request::inter_token,
     },
     Metric {
         id: MetricId::PREFILL_RATE,
@@ -196,7 +194,7 @@ pub const METRICS: &[Metric] = &[
         about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns). Tokens that the \
                 engine reports as cached do not count. In a batch: all prompts, until the last sequence has its first token. \
                 Absent in the scenario `load`, whose requests are cold.",
-        of: prefill_rate,
+        of: single_request::prefill_rate,
     },
     Metric {
         id: MetricId::DECODE_RATE,
@@ -209,7 +207,13 @@ pub const METRICS: &[Metric] = &[
         about: "generated tokens per second after the first token, without the prefill: (n - 1) / (t_last - t_first). Tokens \
                 that arrive with the first do not count. In a batch: the tokens of all sequences, from the earliest first \
                 token to the latest last token.",
-        of: |observed| if has_effective_rate(observed) { Vec::new() } else { decode_rate(observed) },
+        of: |observed| {
+            if single_request::has_effective_rate(observed) {
+                Vec::new()
+            } else {
+                single_request::decode_rate(observed)
+            }
+        },
     },
     Metric {
         id: MetricId::EFFECTIVE_RATE,
@@ -222,7 +226,13 @@ pub const METRICS: &[Metric] = &[
         about: "generated tokens per second after the first token, in requests that may draft tokens: (n - 1) / (t_last - \
                 t_first). Accepted drafts count as tokens, rejected ones do not. Only in the scenario `speculative`, also in its \
                 requests without drafts.",
-        of: |observed| if has_effective_rate(observed) { decode_rate(observed) } else { Vec::new() },
+        of: |observed| {
+            if single_request::has_effective_rate(observed) {
+                single_request::decode_rate(observed)
+            } else {
+                Vec::new()
+            }
+        },
     },
     Metric {
         id: MetricId::new("acceptance"),
@@ -234,7 +244,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Beside(MetricId::EFFECTIVE_RATE),
         about: "accepted drafts: the share of the drafted tokens that the model confirmed, as the engine counts them \
                 (accepted_tokens / drafted_tokens). Absent if the request asks for no drafts, or if nothing was drafted.",
-        of: |observed| acceptance(observed).into_iter().collect(),
+        of: |observed| single_request::acceptance(observed).into_iter().collect(),
     },
     Metric {
         id: MetricId::BANDWIDTH_SHARE,
@@ -304,7 +314,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns). All sequences \
                 of a batch count together. In the scenario `offline`: all new tokens, divided by the time until the last answer.",
-        of: throughput,
+        of: single_request::throughput,
     },
     Metric {
         id: MetricId::SERVED_RATE,
@@ -424,7 +434,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "time from a request for the engine's facts to the arrival of the whole answer, on the orchestrator's clock. The \
                 engine reports no time. Only in the scenario `queries`.",
-        of: |observed| query(observed).into_iter().collect(),
+        of: |observed| single_request::query(observed).into_iter().collect(),
     },
     Metric {
         id: MetricId::new("null_query"),
@@ -720,111 +730,6 @@ pub fn unknown_metrics(record: &RunRecord) -> Option<String> {
         "the record has metrics that this version of orchestrate does not know ({names}); they are not shown or compared; \
          use a later version"
     ))
-}
-
-fn cold_start(observed: &Observation) -> Vec<f64> {
-    let is_first_request =
-        observed.mode == Mode::OneShot || (observed.kind == Kind::Launch && observed.sample.index == 0);
-    let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| is_first_request);
-    // The time counts back from the answer: `sent_ns` is too early for a request that waited in the pipe while the engine
-    // started.
-    let since_first_ns = first_ns.map(|ns| observed.sample.iteration.end_ns.saturating_sub(ns));
-    since_first_ns.and_then(|ns| positive_span(observed.sample.answered_ns, ns)).into_iter().collect()
-}
-
-fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
-    let from_ns = if mode == Mode::OneShot { 0 } else { sample.sent_ns };
-    positive_span(sample.answered_ns, from_ns).into_iter().collect()
-}
-
-fn warm_run(observed: &Observation) -> Option<f64> {
-    let is_warm = observed.cold.is_some_and(|cold| !std::ptr::eq(cold, observed.sample));
-    total_of(observed.sample, observed.mode).first().copied().filter(|_| is_warm)
-}
-
-/// The bytes of the model's files per second of the cold start.
-fn load_rate(observed: &Observation) -> Option<f64> {
-    let bytes = observed.launch.files_bytes?;
-    let ns = cold_start(observed).first().copied().filter(|_| observed.kind == Kind::Launch)?;
-    Some(bytes as f64 * 1e9 / ns)
-}
-
-fn warm_up_gain(observed: &Observation) -> Vec<f64> {
-    let cold = observed.cold.and_then(|cold| total_of(cold, observed.mode).first().copied());
-    cold.zip(warm_run(observed)).map(|(cold, warm)| 1.0 - warm / cold).into_iter().collect()
-}
-
-fn query(observed: &Observation) -> Option<f64> {
-    let Sample { sent_ns, answered_ns, .. } = observed.sample;
-    positive_span(*answered_ns, *sent_ns).filter(|_| observed.kind == Kind::Query)
-}
-
-fn first_token(observed: &Observation) -> Vec<f64> {
-    if observed.kind == Kind::Serve {
-        return serving::first_tokens(observed);
-    }
-    let start_ns = observed.sample.iteration.start_ns;
-    observed.timed_sequences().filter_map(|timed| positive_span(timed.first_ns, start_ns)).collect()
-}
-
-fn inter_token(observed: &Observation) -> Vec<f64> {
-    if observed.stamp() != Stamp::Token || observed.may_draft {
-        return Vec::new();
-    }
-    let gaps = |times: &[u64]| -> Vec<f64> {
-        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect()
-    };
-    let sequences = observed.sample.iteration.sequences.iter();
-    let of_sequence = |sequence: &Sequence| match (&sequence.token_ns, &sequence.chunks) {
-        (Some(times), _) => gaps(times),
-        (None, Some(chunks)) if chunks.iter().all(|chunk| chunk.tokens == Some(1)) => {
-            gaps(&chunks.iter().map(|chunk| chunk.ns).collect::<Vec<_>>())
-        }
-        _ => Vec::new(),
-    };
-    sequences.flat_map(of_sequence).collect()
-}
-
-fn prefill_rate(observed: &Observation) -> Vec<f64> {
-    let iteration = &observed.sample.iteration;
-    let computed = |sequence: &Sequence| {
-        u64::from(sequence.prompt_tokens.saturating_sub(sequence.cached_prompt_tokens.unwrap_or(0)))
-    };
-    let tokens: u64 = iteration.sequences.iter().map(computed).sum();
-    let latest_first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max();
-    let is_warm = observed.kind.is_warm();
-    let rate = latest_first_ns.filter(|_| is_warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
-    rate.into_iter().collect()
-}
-
-/// Whether the metric of the request's rate is `effective` and not `decode`: its scenario compares drafts.
-fn has_effective_rate(observed: &Observation) -> bool {
-    observed.kind == Kind::Speculative
-}
-
-fn acceptance(observed: &Observation) -> Option<f64> {
-    let sequences = &observed.sample.iteration.sequences;
-    let sum = |count: fn(&Sequence) -> Option<u32>| {
-        sequences.iter().map(|it| count(it).map(u64::from)).sum::<Option<u64>>()
-    };
-    let (drafted, accepted) = (sum(|it| it.drafted_tokens)?, sum(|it| it.accepted_tokens)?);
-    (drafted > 0 && observed.may_draft).then(|| accepted as f64 / drafted as f64)
-}
-
-fn decode_rate(observed: &Observation) -> Vec<f64> {
-    // Prompts of some requests are computed between the tokens of others.
-    if observed.kind == Kind::Serve {
-        return Vec::new();
-    }
-    let tokens = observed.timed_sequences().map(|timed| timed.after_first).sum();
-    let rate = observed.first_and_last_ns().and_then(|(first, last)| per_second(tokens, last, first));
-    rate.into_iter().collect()
-}
-
-fn throughput(observed: &Observation) -> Vec<f64> {
-    let Iteration { start_ns, end_ns, sequences } = &observed.sample.iteration;
-    let tokens = sequences.iter().map(output_tokens).sum();
-    per_second(tokens, *end_ns, *start_ns).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-use protocol::{Chunk, HelloFacts};
+use protocol::{Chunk, HelloFacts, Iteration, Sequence, Stamp};
 
 use super::*;
-use crate::record::Launch;
+use crate::record::{Launch, Sample};
 
 pub const MS: u64 = 1_000_000;
 pub const NO_VALUES: &[f64] = &[];
