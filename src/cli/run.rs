@@ -95,6 +95,9 @@ pub struct RunArgs {
     /// Engine that verifies the others' outputs, or `none`; default: ORCHESTRATE_VERIFIER, else the reference of `orchestrate engines`
     #[arg(long, value_name = "NAME|PATH", alias = "witness")]
     pub verifier: Option<String>,
+    /// Device of the verifier; default: cpu
+    #[arg(long, value_name = "DEVICE", value_parser = Device::from_str)]
+    pub verifier_device: Option<Device>,
     /// Measure only engines that are ready: build and set up nothing
     #[arg(long)]
     pub no_setup: bool,
@@ -293,6 +296,7 @@ impl RunArgs {
     pub fn settings(&self) -> Selection {
         Selection {
             devices: self.device.clone(),
+            verifier_device: self.verifier_device.clone(),
             dtypes: self.dtype.iter().cloned().map(Some).collect(),
             threads: if self.threads.is_empty() { vec![cpu::all_threads()] } else { self.threads.clone() },
             options: self.options.iter().cloned().collect(),

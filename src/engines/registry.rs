@@ -289,11 +289,10 @@ impl Registry {
         engines.into_iter().filter_map(notice).collect()
     }
 
-    /// The default verifier, if it is ready to run: the engine whose manifest says `reference`. Nothing is set up for it.
-    pub fn verifier(&self) -> Option<Candidate> {
+    /// The default verifier, if it is ready to run on this device: the engine whose manifest says `reference`. Nothing is set up for it.
+    pub fn verifier(&self, device: &Device) -> Option<Candidate> {
         let engine_or_program = self.find(self.reference()?).ok()?;
-        Some(self.candidate(&engine_or_program))
-            .filter(|it| it.start_for(&Device::cpu()).unavailable.is_none())
+        Some(self.candidate(&engine_or_program)).filter(|it| it.start_for(device).unavailable.is_none())
     }
 
     /// The state for a run. A wrong system or a missing driver comes first.

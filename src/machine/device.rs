@@ -44,6 +44,14 @@ impl Device {
         start.eq_ignore_ascii_case(CPU) && !rest.starts_with(|next: char| next.is_alphabetic())
     }
 
+    /// Whether both names mean the same device: `cuda` is the first GPU.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let cuda_index = self.cuda_index();
+        (self.is_cpu() && other.is_cpu())
+            || (cuda_index.is_some() && cuda_index == other.cuda_index())
+            || self.0.eq_ignore_ascii_case(&other.0)
+    }
+
     /// The name without an index, in lower case: `cuda` for `cuda:1`. Manifests list device settings by family.
     pub fn family(&self) -> String {
         self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()

@@ -408,6 +408,8 @@ pub struct Selection {
     pub candidates: Vec<Candidate>,
     /// The verifier, where it can run.
     pub verifier: Option<Candidate>,
+    /// The device of the verifier; `None` is the CPU.
+    pub verifier_device: Option<Device>,
     pub verification: Verification,
     /// The command that starts this program as an engine that computes nothing.
     pub null_engine: Vec<String>,
@@ -432,6 +434,12 @@ pub struct Selection {
     pub temperature: Option<f64>,
     pub latency_limits: LatencyLimits,
     pub targets: Vec<targets::Target>,
+}
+
+impl Selection {
+    pub fn verifier_device(&self) -> Device {
+        self.verifier_device.clone().unwrap_or_else(Device::cpu)
+    }
 }
 
 impl Plan {

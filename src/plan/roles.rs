@@ -96,15 +96,17 @@ impl Plan {
         else {
             return;
         };
+        let device = selection.verifier_device();
         let verifier = Configuration {
             label: format!("{} (verifier)", candidate.engine),
             engine: candidate.engine.clone(),
             preset: candidate.preset.clone(),
             options: candidate.options.clone(),
-            // The verifier runs on the CPU, even if the user selected other devices.
-            command: candidate.start_for(&Device::cpu()).command.clone(),
+            // The verifier runs on the CPU, even if the user selected other devices for the engines.
+            command: candidate.start_for(&device).command.clone(),
             model: model.clone(),
-            device: Device::cpu(),
+            alone: !device.is_cpu(),
+            device,
             dtype: Some(VERIFIER_DTYPE.into()),
             threads: selection.threads.iter().copied().max().unwrap_or(1),
             role: Some(Role::Verifier),

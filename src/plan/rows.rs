@@ -137,8 +137,9 @@ impl Selection {
         let identity =
             |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.start_for(device).command.clone());
         self.verifier.as_ref().is_some_and(|verifier| identity(verifier) == identity(candidate))
-            && device.is_cpu()
-            && dtype.is_none_or(|dtype| dtype == VERIFIER_DTYPE)
+            && self.verifier_device().is_same(device)
+            // The default dtype of an engine on a GPU may be narrower.
+            && dtype.map_or(device.is_cpu(), |dtype| dtype == VERIFIER_DTYPE)
     }
 }
 

@@ -165,7 +165,8 @@ impl Resolved<'_> {
 
     /// The resolved selection without any build. If an engine is not ready, its candidate has the reason.
     pub fn without_set_up(&self) -> Result<Selection> {
-        Ok(Selection { verifier: self.verifier.candidate(self.registry)?, ..self.selection.clone() })
+        let verifier = self.verifier.candidate(self.registry, &self.selection.verifier_device())?;
+        Ok(Selection { verifier, ..self.selection.clone() })
     }
 
     /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model whose
@@ -177,7 +178,7 @@ impl Resolved<'_> {
     ) -> Result<(Selection, Vec<String>)> {
         let mut selection = Selection { candidates, ..self.selection };
         let warnings = models::identify(&mut selection.models, listener);
-        selection.verifier = self.verifier.candidate(self.registry)?;
+        selection.verifier = self.verifier.candidate(self.registry, &selection.verifier_device())?;
         Ok((selection, warnings))
     }
 }
@@ -204,14 +205,14 @@ impl<'a> Verifier<'a> {
     }
 
     /// The verifier as it can be started now, because set-up may have changed it.
-    fn candidate(&self, registry: &Registry) -> Result<Option<Candidate>> {
+    fn candidate(&self, registry: &Registry, device: &Device) -> Result<Option<Candidate>> {
         let (name, found) = match self {
-            Self::Usual => return Ok(registry.verifier()),
+            Self::Usual => return Ok(registry.verifier(device)),
             Self::Off => return Ok(None),
             Self::Named(name, found) => (name, found),
         };
         let candidate = registry.candidate(found);
-        match &candidate.start_for(&Device::cpu()).unavailable {
+        match &candidate.start_for(device).unavailable {
             Some(missing) => {
                 Err(Usage(format!("--verifier: `{name}` cannot run here: {}", missing.message())).into())
             }

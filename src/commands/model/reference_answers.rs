@@ -2,6 +2,7 @@
 //! model.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -11,6 +12,7 @@ use crate::cli::exit_code::INTERRUPTED;
 use crate::commands::experiment::{self, MeasuredRun};
 use crate::commands::output;
 use crate::engines::registry::Registry;
+use crate::machine::Device;
 use crate::plan::{Plan, VERIFIER_DTYPE, models};
 use crate::record::End;
 use crate::run::dtype_costs::{self, CostsFile};
@@ -24,6 +26,9 @@ pub struct ReferenceAnswersArgs {
     /// Engine that computes the answers, in f32; default: the reference of `orchestrate engines`
     #[arg(long, value_name = "NAME|PATH", alias = "witness")]
     pub verifier: Option<String>,
+    /// Device of the verifier; default: cpu
+    #[arg(long, value_name = "DEVICE", value_parser = Device::from_str)]
+    pub verifier_device: Option<Device>,
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
@@ -53,6 +58,8 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         models: vec![arguments.model.clone()],
         // The default scenarios stay, because a plan needs scenarios. Their requests are not sent.
         dtype: vec![VERIFIER_DTYPE.into()],
+        device: vec![arguments.verifier_device.clone().unwrap_or_else(Device::cpu)],
+        verifier_device: arguments.verifier_device.clone(),
         no_setup: true,
         results: arguments.results.clone(),
         ..RunArgs::default()
