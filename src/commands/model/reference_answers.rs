@@ -52,7 +52,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let default_verifier = || registry.reference().map(str::to_owned);
     let engine = arguments.verifier.clone().or_else(default_verifier);
     let engine = engine.context("no engine here is the default verifier\nhint: --verifier ENGINE")?;
-    let run = RunArgs {
+    let mut run = RunArgs {
         engines: vec![engine.clone()],
         verifier: Some(engine),
         models: vec![arguments.model.clone()],
@@ -64,6 +64,8 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         results: arguments.results.clone(),
         ..RunArgs::default()
     };
+    // A set number of blocks turns off the time budget, which a large model would exceed.
+    run.extent.quick = true;
     let ready = experiment::resolve(&registry, &run)?.make_ready()?;
     let plan = Plan::new(&ready.selection).output_checks_only();
     let MeasuredRun { recorder, end } = ready.run(plan)?;
