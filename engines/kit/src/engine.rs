@@ -52,6 +52,25 @@ pub trait Model {
     }
 }
 
+/// For an engine that chooses the model's type at each load, such as one for each device.
+impl Model for Box<dyn Model> {
+    fn facts(&self) -> Facts {
+        (**self).facts()
+    }
+
+    fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
+        (**self).generate(job, tokens)
+    }
+
+    fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+        (**self).score(ids)
+    }
+
+    fn slots(&mut self) -> Option<&mut dyn Slots> {
+        (**self).slots()
+    }
+}
+
 /// Overlapping requests: the kit may admit further requests between two steps, and a step advances the admitted requests
 /// together. A request with several iterations is admitted once for each iteration.
 pub trait Slots {

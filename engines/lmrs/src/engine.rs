@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine_kit::{Engine, Options, OrFail, Phases};
+use engine_kit::{Engine, Model, Options, OrFail, Phases};
 use model_files::ModelFolder;
 use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding, Speculation};
 
 use crate::context::choose_context;
+use crate::cuda;
 use crate::formats::Format;
 use crate::kernels::attention::KvDtype;
 use crate::kernels::{Level, rows};
@@ -32,12 +33,13 @@ const MAX_BATCH: u32 = 64;
 pub struct Lmrs;
 
 impl Engine for Lmrs {
-    type Model = LoadedModel<NetworkDecoder>;
+    type Model = Box<dyn Model>;
 
     fn hello(&self) -> Result<HelloFacts, Failed> {
         let strings = |strings: &[&str]| strings.iter().map(ToString::to_string).collect();
         let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
         let capabilities = Capabilities {
+            devices: strings(Device::NAMES),
             dtypes: Format::names().map(str::to_string).collect(),
             options: Some(strings(&["kernels", "pin", "sidecar", "lookup"])),
             formats: strings(&["safetensors", "gguf"]),
@@ -63,6 +65,10 @@ impl Engine for Lmrs {
     ) -> Result<Self::Model, Failed> {
         phases.begin("config");
         let settings = Settings::read(load)?;
+        if let Device::Cuda(number) = Device::of(load.device.as_deref())? {
+            let (decoder, facts) = cuda::load::load(folder, load, number, None, phases)?;
+            return Ok(Box::new(LoadedModel::new(decoder, facts, settings.lookup)));
+        }
         let level = level(settings.kernels.as_deref())?;
         let shape = Shape::of(folder)?;
         let file_dtype = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
@@ -115,7 +121,35 @@ impl Engine for Lmrs {
         };
         let (network, ops) = (Network::new(shape, weights), Ops::new(pool, level));
         let decoder = NetworkDecoder { network, ops, context, kv_dtype };
-        Ok(LoadedModel::new(decoder, facts, settings.lookup))
+        Ok(Box::new(LoadedModel::new(decoder, facts, settings.lookup)))
+    }
+}
+
+/// The device of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Device {
+    Cpu,
+    /// The number that CUDA gives the GPU.
+    Cuda(u32),
+}
+
+impl Device {
+    /// The devices of this program; the first is the default. NVIDIA has no CUDA for macOS.
+    const NAMES: &[&str] = if cfg!(target_os = "linux") { &["cpu", "cuda"] } else { &["cpu"] };
+
+    fn of(name: Option<&str>) -> Result<Self, Failed> {
+        let name = name.unwrap_or(Self::NAMES[0]);
+        let (family, number) = name.split_once(':').unwrap_or((name, "0"));
+        // `+1` would parse as a number, but is not a valid name.
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        match (family, number.parse().ok().filter(|_| is_number)) {
+            ("cpu", Some(0)) => Ok(Self::Cpu),
+            ("cuda", Some(number)) if Self::NAMES.contains(&"cuda") => Ok(Self::Cuda(number)),
+            _ => {
+                let message = format!("device `{}`: not one of `{}`", name.escape_debug(), Self::NAMES.join("`, `"));
+                Err(Failed::new(FailureKind::Unsupported, message))
+            }
+        }
     }
 }
 
@@ -240,6 +274,18 @@ mod tests {
         assert_eq!(refused(serde_json::json!({"lookup": 8})), "option `lookup`: expected 1 to 7, found `8`");
         assert_eq!(refused(serde_json::json!({"pin": 3})), "option `pin`: expected true or false, found `3`");
         assert_eq!(refused(serde_json::json!({"speed": 3})), "unknown option `speed`");
+    }
+
+    #[test]
+    fn a_device_is_a_family_and_a_number() {
+        assert_eq!((Device::of(None), Device::of(Some("cpu:0"))), (Ok(Device::Cpu), Ok(Device::Cpu)));
+        for name in ["cpu:1", "cuda:", "cuda:+1", "CUDA", "metal", ""] {
+            assert_eq!(Device::of(Some(name)).unwrap_err().kind, FailureKind::Unsupported, "{name}");
+        }
+        if cfg!(target_os = "linux") {
+            let cuda = ["cuda", "cuda:1"].map(|name| Device::of(Some(name)));
+            assert_eq!(cuda, [Ok(Device::Cuda(0)), Ok(Device::Cuda(1))]);
+        }
     }
 
     #[test]

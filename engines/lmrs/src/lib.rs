@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! engine  -> weights -> network  a load: a model folder becomes matrices, norms and a shape
+//! engine  -> cuda                the same on an NVIDIA GPU, with kernels of its own
 //! model   -> network -> ops      a request: ids in, logits out, one token after the other
 //! weights -> shape               the plan for the model's files (mapped, or read and packed), by the sizes in a config
 //! network -> attention, cache    the layers of a transformer; `ops` chooses the kernels
@@ -15,6 +16,7 @@
 pub mod attention;
 pub mod cache;
 pub mod context;
+pub mod cuda;
 pub mod engine;
 pub mod formats;
 pub mod kernels;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use protocol::Failed;
+use protocol::{DeviceMemory, Failed};
 
 use crate::matrix::Rows;
 use crate::pool::Pool;
@@ -36,6 +36,11 @@ pub trait Decoder {
 
     /// Removes all but the first `ids` ids of the cache.
     fn truncate(&mut self, cache: &mut Self::Cache, ids: usize);
+
+    /// The memory of the device, if the network is not in the memory of the host.
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        None
+    }
 }
 
 /// In a pass of at most this number of rows, each row gets the same bits as in a pass of its own. In a larger pass, kernels may

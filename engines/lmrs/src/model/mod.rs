@@ -131,7 +131,8 @@ impl<D: Decoder> LoadedModel<D> {
 
 impl<D: Decoder> Model for LoadedModel<D> {
     fn facts(&self) -> Facts {
-        self.facts.clone()
+        let device_memory = self.decoder.device_memory();
+        Facts { device_memory, ..self.facts.clone() }
     }
 
     /// Padding of a batch makes no difference: sequences of several lengths are computed side by side, without pad tokens.

@@ -23,8 +23,8 @@ use crate::pool::{MIN_SHARED_ROWS, Pool};
 use crate::shape::Shape;
 use crate::weights::{Layer, Linear, Weights};
 use pass::Pass;
-use row_ops::{Angles, activate};
-pub use row_ops::{Norm, Rotation};
+use row_ops::activate;
+pub use row_ops::{Angles, Norm, Rotation};
 
 pub type Span<'a> = decoder::Span<'a, Cache>;
 
@@ -280,7 +280,7 @@ const _: () = assert!(
 
 /// The smallest capacity of a cache, in tokens, unless the context is shorter. Untouched memory costs almost nothing, and with
 /// this capacity most requests can reuse the same memory.
-const MIN_CACHE_TOKENS: usize = 4096;
+pub const MIN_CACHE_TOKENS: usize = 4096;
 
 /// A network with its weights and its threads.
 pub struct NetworkDecoder {

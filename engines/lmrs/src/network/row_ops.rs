@@ -105,6 +105,11 @@ impl Rotation {
 }
 
 impl Angles {
+    /// The cosines and the sines of one token.
+    pub fn of(&self, token: usize) -> (&[f32], &[f32]) {
+        (self.cosines.row(token), self.sines.row(token))
+    }
+
     /// Rotates every head of one token.
     pub fn rotate(&self, token: usize, heads: &mut [f32], head_dim: usize) {
         let (cosines, sines) = (self.cosines.row(token), self.sines.row(token));

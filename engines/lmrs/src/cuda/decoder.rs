@@ -1,0 +1,195 @@
+//! The `Decoder` on a GPU: passes of a few rows as steps, longer ones as prefill.
+
+use std::rc::Rc;
+
+use protocol::{DeviceMemory, Failed, FailureKind};
+
+use super::cache::CudaCache;
+use super::driver::{Gpu, HostMemory};
+use super::step::{MAX_PENDING, Step, not_finite};
+use super::weights::DeviceWeights;
+use crate::kernels::lanes::all_finite;
+use crate::matrix::Rows;
+use crate::model::decoder::{Decoder, Predictions, Span, Wanted};
+use crate::network::{Angles, MIN_CACHE_TOKENS};
+use crate::pool::Pool;
+use crate::shape::Shape;
+
+/// The most rows of logits in host memory: 32 rows of a vocabulary of 128,256 take 16 MB.
+const MAX_LOGIT_ROWS: usize = 32;
+const _: () = assert!(MAX_LOGIT_ROWS <= MAX_PENDING, "each row of logits is a pending step");
+
+pub struct CudaDecoder {
+    pub gpu: Rc<Gpu>,
+    pub shape: Shape,
+    pub weights: DeviceWeights,
+    pub step: Step,
+    /// The most tokens of a cache.
+    pub context: usize,
+    /// Threads for the caller of `forward_each`.
+    pub pool: Pool,
+    angles: Angles,
+    /// Started steps whose results were not read yet.
+    pending: Vec<Pending>,
+    /// [MAX_LOGIT_ROWS, vocabulary], once a request wants logits.
+    logits: Option<HostMemory>,
+}
+
+/// A started step.
+struct Pending {
+    step: u32,
+    wants_logits: bool,
+}
+
+impl CudaDecoder {
+    pub fn new(gpu: Rc<Gpu>, shape: Shape, weights: DeviceWeights, step: Step, context: usize, pool: Pool) -> Self {
+        let (angles, pending) = (Angles::default(), Vec::new());
+        Self { gpu, shape, weights, step, context, pool, angles, pending, logits: None }
+    }
+
+    /// Refuses an id outside of the vocabulary, and more ids than a cache can hold, before any computation.
+    fn check(&self, cache: &CudaCache, ids: &[u32]) -> Result<(), Failed> {
+        let (cached, capacity, vocabulary) = (cache.tokens(), cache.capacity(), self.shape.vocabulary);
+        let fail = |message| Err(Failed::new(FailureKind::Internal, message));
+        if ids.len() > capacity - cached {
+            return fail(format!("{} tokens after {cached} exceed the context of {capacity}", ids.len()));
+        }
+        match ids.iter().find(|id| **id as usize >= vocabulary) {
+            Some(id) => fail(format!("id {id} is outside of the vocabulary of {vocabulary}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a step for each id of a span. Only the last row may want logits.
+    fn start_steps(
+        &mut self,
+        cache: &mut CudaCache,
+        ids: &[u32],
+        wanted: Wanted,
+        predictions: &mut Predictions,
+    ) -> Result<(), Failed> {
+        let first = cache.tokens();
+        if let Some(rotation) = &self.shape.rotation {
+            rotation.angles(first..first + ids.len(), &mut self.angles);
+        }
+        for (index, id) in ids.iter().enumerate() {
+            let is_last = index + 1 == ids.len();
+            let wants_output = match wanted {
+                Wanted::Nothing => false,
+                Wanted::Largest | Wanted::Logits => is_last,
+                Wanted::EveryLargest => true,
+            };
+            let place = (*id, first + index);
+            let step = self.step.start(cache, place, (&self.angles, index), wants_output)?;
+            cache.grow(1);
+            if !wants_output {
+                continue;
+            }
+            let wants_logits = wanted == Wanted::Logits;
+            if wants_logits {
+                let row = self.pending.iter().filter(|pending| pending.wants_logits).count();
+                let logits = host_logits(&mut self.logits, &self.gpu, &self.shape)?;
+                self.step.start_logits(logits, row)?;
+            }
+            self.pending.push(Pending { step, wants_logits });
+            if self.pending.len() == MAX_LOGIT_ROWS {
+                self.collect(predictions)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the results of all pending steps.
+    fn collect(&mut self, predictions: &mut Predictions) -> Result<(), Failed> {
+        let pending = std::mem::take(&mut self.pending);
+        for Pending { step, wants_logits } in &pending {
+            let id = self.step.wait(*step)?;
+            if !wants_logits {
+                predictions.ids.push(id);
+            }
+        }
+        let rows = pending.iter().filter(|pending| pending.wants_logits).count();
+        if rows > 0 {
+            let count = rows * self.shape.vocabulary;
+            let logits = host_logits(&mut self.logits, &self.gpu, &self.shape)?;
+            predictions.logits.append(logits.finished_floats(count)?);
+        }
+        // Keeps the memory of the list.
+        self.pending = pending;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+/// The host memory for rows of logits, which the first request for them allocates.
+fn host_logits<'a>(
+    logits: &'a mut Option<HostMemory>,
+    gpu: &Rc<Gpu>,
+    shape: &Shape,
+) -> Result<&'a HostMemory, Failed> {
+    let allocated = match logits.take() {
+        Some(allocated) => allocated,
+        None => gpu.allocate_host(MAX_LOGIT_ROWS * shape.vocabulary * size_of::<f32>())?,
+    };
+    Ok(logits.insert(allocated))
+}
+
+impl Decoder for CudaDecoder {
+    type Cache = CudaCache;
+
+    fn new_cache(&mut self, ids: usize) -> Result<CudaCache, Failed> {
+        let capacity = ids.next_power_of_two().max(MIN_CACHE_TOKENS).min(self.context);
+        CudaCache::new(&self.gpu, &self.shape, capacity)
+    }
+
+    fn capacity(&self, cache: &CudaCache) -> usize {
+        cache.capacity()
+    }
+
+    fn forward(
+        &mut self,
+        spans: &mut [Span<'_, CudaCache>],
+        predictions: &mut Predictions,
+    ) -> Result<(), Failed> {
+        spans.iter().try_for_each(|span| self.check(span.cache, span.ids))?;
+        predictions.ids.clear();
+        predictions.logits.reshape(0, self.shape.vocabulary);
+        // A failed pass may have left some.
+        self.pending.clear();
+        for Span { cache, ids, wanted } in spans {
+            self.start_steps(cache, ids, *wanted, predictions)?;
+        }
+        self.collect(predictions)
+    }
+
+    fn forward_each(
+        &mut self,
+        cache: &mut CudaCache,
+        ids: &[u32],
+        on_logits: &mut dyn FnMut(&Pool, &Rows),
+    ) -> Result<(), Failed> {
+        self.check(cache, ids)?;
+        self.pending.clear();
+        let mut predictions = Predictions::default();
+        for chunk in ids.chunks(MAX_LOGIT_ROWS) {
+            predictions.logits.reshape(0, self.shape.vocabulary);
+            for id in chunk {
+                self.start_steps(cache, &[*id], Wanted::Logits, &mut predictions)?;
+            }
+            self.collect(&mut predictions)?;
+            if !all_finite(predictions.logits.all()) {
+                return Err(not_finite());
+            }
+            on_logits(&self.pool, &predictions.logits);
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, cache: &mut CudaCache, ids: usize) {
+        cache.truncate(ids);
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        Some(self.gpu.device_memory())
+    }
+}
