@@ -9,7 +9,7 @@ use model_files::ModelFolder;
 use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding, Speculation};
 
 use crate::context::choose_context;
-use crate::cuda;
+use crate::cuda::load::{Experiment, load as load_on_gpu};
 use crate::formats::Format;
 use crate::kernels::attention::KvDtype;
 use crate::kernels::{Level, rows};
@@ -66,7 +66,7 @@ impl Engine for Lmrs {
         phases.begin("config");
         let settings = Settings::read(load)?;
         if let Device::Cuda(number) = Device::of(load.device.as_deref())? {
-            let (decoder, facts) = cuda::load::load(folder, load, number, None, phases)?;
+            let (decoder, facts) = load_on_gpu(folder, load, number, Experiment::default(), phases)?;
             return Ok(Box::new(LoadedModel::new(decoder, facts, settings.lookup)));
         }
         let level = level(settings.kernels.as_deref())?;

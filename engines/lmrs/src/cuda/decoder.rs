@@ -1,4 +1,5 @@
 //! The `Decoder` on a GPU: passes of a few rows as steps, longer ones as prefill.
+#![expect(unsafe_code, reason = "kernels use memory of caches")]
 
 use std::rc::Rc;
 
@@ -6,11 +7,12 @@ use protocol::{DeviceMemory, Failed, FailureKind};
 
 use super::cache::CudaCache;
 use super::driver::{Gpu, HostMemory};
+use super::prefill::{self, Prefill, Row};
 use super::step::{MAX_PENDING, Step, not_finite};
 use super::weights::DeviceWeights;
 use crate::kernels::lanes::all_finite;
 use crate::matrix::Rows;
-use crate::model::decoder::{Decoder, Predictions, Span, Wanted};
+use crate::model::decoder::{Decoder, MAX_DECODE_ROWS, Predictions, Span, Wanted};
 use crate::network::{Angles, MIN_CACHE_TOKENS};
 use crate::pool::Pool;
 use crate::shape::Shape;
@@ -24,6 +26,8 @@ pub struct CudaDecoder {
     pub shape: Shape,
     pub weights: DeviceWeights,
     pub step: Step,
+    /// `None` only in experiments: then every row is a step.
+    pub prefill: Option<Prefill>,
     /// The most tokens of a cache.
     pub context: usize,
     /// Threads for the caller of `forward_each`.
@@ -42,9 +46,15 @@ struct Pending {
 }
 
 impl CudaDecoder {
-    pub fn new(gpu: Rc<Gpu>, shape: Shape, weights: DeviceWeights, step: Step, context: usize, pool: Pool) -> Self {
+    pub fn new(
+        gpu: Rc<Gpu>,
+        shape: Shape,
+        weights: DeviceWeights,
+        (step, prefill): (Step, Option<Prefill>),
+        (context, pool): (usize, Pool),
+    ) -> Self {
         let (angles, pending) = (Angles::default(), Vec::new());
-        Self { gpu, shape, weights, step, context, pool, angles, pending, logits: None }
+        Self { gpu, shape, weights, step, prefill, context, pool, angles, pending, logits: None }
     }
 
     /// Refuses an id outside of the vocabulary, and more ids than a cache can hold, before any computation.
@@ -121,6 +131,47 @@ impl CudaDecoder {
     }
 }
 
+/// Computes all rows of the spans in passes of many rows.
+fn run_prefill(
+    prefill: &mut Prefill,
+    weights: &DeviceWeights,
+    spans: &mut [Span<'_, CudaCache>],
+    predictions: &mut Predictions,
+) -> Result<(), Failed> {
+    let mut rows = Vec::new();
+    for span in &mut *spans {
+        let wanted_rows = span.wanted_rows();
+        let wanted = (0..span.ids.len()).map(|index| wanted_rows.contains(&index).then_some(span.wanted));
+        rows.extend(rows_of(span.cache, span.ids).zip(wanted));
+        span.cache.grow(span.ids.len());
+    }
+    for pass in rows.chunks(prefill::MAX_ROWS) {
+        let rows: Vec<Row> = pass.iter().map(|(row, _)| *row).collect();
+        // SAFETY: the spans borrow their caches until the results of all passes were read, or until the device has finished,
+        // because freeing memory waits for it.
+        unsafe { prefill.run(weights, &rows) }?;
+        let rows_with = |is_logits: bool| {
+            let is_wanted = move |wanted: &Wanted| (*wanted == Wanted::Logits) == is_logits;
+            let rows = pass.iter().enumerate().filter(move |(_, (_, wanted))| wanted.as_ref().is_some_and(is_wanted));
+            rows.map(|(index, _)| index).collect::<Vec<usize>>()
+        };
+        prefill.largest(weights, &rows_with(false), &mut predictions.ids)?;
+        let (rows, before) = (rows_with(true), predictions.logits.all().len());
+        prefill.logits(weights, &rows, &mut predictions.logits)?;
+        if !all_finite(&predictions.logits.all()[before..]) {
+            return Err(not_finite());
+        }
+    }
+    Ok(())
+}
+
+/// The rows of these ids, which follow those in the cache.
+fn rows_of(cache: &CudaCache, ids: &[u32]) -> impl Iterator<Item = Row> {
+    let (address, capacity, first) = (cache.address(), cache.capacity() as u32, cache.tokens() as u32);
+    let positions = ids.iter().zip(first..);
+    positions.map(move |(id, position)| Row { cache: address, capacity, position, id: *id })
+}
+
 /// The host memory for rows of logits, which the first request for them allocates.
 fn host_logits<'a>(
     logits: &'a mut Option<HostMemory>,
@@ -156,6 +207,10 @@ impl Decoder for CudaDecoder {
         predictions.logits.reshape(0, self.shape.vocabulary);
         // A failed pass may have left some.
         self.pending.clear();
+        let rows: usize = spans.iter().map(|span| span.ids.len()).sum();
+        if let Some(prefill) = self.prefill.as_mut().filter(|_| rows > MAX_DECODE_ROWS) {
+            return run_prefill(prefill, &self.weights, spans, predictions);
+        }
         for Span { cache, ids, wanted } in spans {
             self.start_steps(cache, ids, *wanted, predictions)?;
         }
@@ -171,6 +226,24 @@ impl Decoder for CudaDecoder {
         self.check(cache, ids)?;
         self.pending.clear();
         let mut predictions = Predictions::default();
+        if let Some(prefill) = self.prefill.as_mut().filter(|_| ids.len() > MAX_DECODE_ROWS) {
+            for pass in ids.chunks(prefill::MAX_ROWS) {
+                let rows: Vec<Row> = rows_of(cache, pass).collect();
+                // SAFETY: the cache lives until the logits after its rows were read.
+                unsafe { prefill.run(&self.weights, &rows) }?;
+                cache.grow(pass.len());
+                for first in (0..pass.len()).step_by(MAX_LOGIT_ROWS) {
+                    predictions.logits.reshape(0, self.shape.vocabulary);
+                    let rows: Vec<usize> = (first..pass.len().min(first + MAX_LOGIT_ROWS)).collect();
+                    prefill.logits(&self.weights, &rows, &mut predictions.logits)?;
+                    if !all_finite(predictions.logits.all()) {
+                        return Err(not_finite());
+                    }
+                    on_logits(&self.pool, &predictions.logits);
+                }
+            }
+            return Ok(());
+        }
         for chunk in ids.chunks(MAX_LOGIT_ROWS) {
             predictions.logits.reshape(0, self.shape.vocabulary);
             for id in chunk {

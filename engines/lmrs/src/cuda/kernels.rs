@@ -12,8 +12,8 @@ pub const PREFILL: SourceFile = ("prefill.cu", include_str!("kernels/prefill.cu"
 /// The file that the others include.
 const HEADERS: [SourceFile; 1] = [("device.cuh", include_str!("kernels/device.cuh"))];
 
-/// Warps of a block of `decode_step` that compute; one more copies the weights.
-pub const WARPS: usize = 16;
+/// The most warps of a block of `decode_step` that compute; one more copies the weights.
+const MAX_WARPS: usize = 16;
 
 /// The macros for the sizes of a model, as options of NVRTC.
 pub fn size_macros(shape: &Shape) -> Vec<String> {
@@ -34,6 +34,8 @@ pub fn size_macros(shape: &Shape) -> Vec<String> {
 /// The ring of slots in shared memory through which `decode_step` reads the weights. `decode.cu` has the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ring {
+    /// Warps that compute, each with the same number of slots.
+    pub warps: usize,
     pub slots: usize,
     pub slot_bytes: usize,
     /// All shared memory of a block.
@@ -56,11 +58,17 @@ impl Ring {
         let Shape { hidden, inner, heads, head_dim, .. } = *shape;
         let longest = (2 * inner).max(2 * heads * head_dim).max(4 * hidden);
         let slot_bytes = slot_bytes.next_multiple_of(128);
-        let fixed_bytes = shared_bytes_without_slots(shape);
         // Each slot has two barriers of 8 bytes.
-        let slots = max_shared_bytes.checked_sub(fixed_bytes)? / (slot_bytes + 16);
-        let shared_bytes = fixed_bytes + slots * (slot_bytes + 16);
-        (slot_bytes >= longest && slots >= 2).then_some(Self { slots, slot_bytes, shared_bytes })
+        let free_bytes = max_shared_bytes.checked_sub(shared_bytes_without_slots(shape, MAX_WARPS))?;
+        let all_slots = free_bytes / (slot_bytes + 16);
+        if slot_bytes < longest || all_slots < 2 {
+            return None;
+        }
+        let slots_of_warp = all_slots.div_ceil(MAX_WARPS);
+        let warps = all_slots / slots_of_warp;
+        let slots = warps * slots_of_warp;
+        let shared_bytes = shared_bytes_without_slots(shape, warps) + slots * (slot_bytes + 16);
+        Some(Self { warps, slots, slot_bytes, shared_bytes })
     }
 
     /// The bytes in all slots if they are full, on average over the bytes of a layer.
@@ -79,9 +87,14 @@ impl Ring {
         [4, 2].into_iter().find(|rows| rows * 2 * inputs <= self.slot_bytes).unwrap_or(1)
     }
 
+    /// The threads of a block.
+    pub fn threads(&self) -> usize {
+        (self.warps + 1) * 32
+    }
+
     pub fn macros(&self, blocks: u32) -> Vec<String> {
-        let Self { slots, slot_bytes, .. } = self;
-        let sizes = [("SLOTS", *slots), ("SLOT_BYTES", *slot_bytes), ("WARPS", WARPS), ("BLOCKS", blocks as usize)];
+        let Self { warps, slots, slot_bytes, .. } = *self;
+        let sizes = [("SLOTS", slots), ("SLOT_BYTES", slot_bytes), ("WARPS", warps), ("BLOCKS", blocks as usize)];
         sizes.map(|(name, size)| format!("-D{name}={size}")).to_vec()
     }
 }
@@ -113,11 +126,11 @@ pub fn partials(shape: &Shape, blocks: u32) -> usize {
 }
 
 /// The shared memory of a block of `decode_step` without its slots: the activations of a phase, angles and sums of warps.
-fn shared_bytes_without_slots(shape: &Shape) -> usize {
+fn shared_bytes_without_slots(shape: &Shape, warps: usize) -> usize {
     let Shape { hidden, inner, heads, head_dim, .. } = *shape;
     let padded = [hidden, heads * head_dim, inner].map(|inputs| inputs.next_multiple_of(256));
-    let activations = padded.into_iter().max().unwrap_or_default().max(WARPS * heads_together(shape) * partial(shape));
-    4 * activations + 4 * head_dim + 16 * WARPS
+    let activations = padded.into_iter().max().unwrap_or_default().max(warps * heads_together(shape) * partial(shape));
+    4 * activations + 4 * head_dim + 16 * warps
 }
 
 /// The target of NVRTC for a GPU. From 9.0 on, `a` adds the instructions of this capability only.
@@ -216,12 +229,20 @@ pub mod tests {
     #[test]
     fn the_ring_has_the_most_bytes_in_flight_that_fit() {
         let ring = Ring::new(&llama_1b(), H100_BYTES).unwrap();
-        assert_eq!((ring.slots, ring.slot_bytes), (12, 16_384));
-        // The slots with their barriers, 8192 activations, 64 angles, and 16 bytes for each of 16 warps.
-        assert_eq!(ring.shared_bytes, 12 * (16_384 + 16) + 4 * 8192 + 4 * 64 + 16 * 16);
+        assert_eq!((ring.warps, ring.slots, ring.slot_bytes), (12, 12, 16_384));
+        // The slots with their barriers, 8192 activations, 64 angles, and 16 bytes for each of 12 warps.
+        assert_eq!(ring.shared_bytes, 12 * (16_384 + 16) + 4 * 8192 + 4 * 64 + 16 * 12);
         let ring = Ring::new(&llama_8b(), H100_BYTES).unwrap();
-        assert_eq!((ring.slots, ring.slot_bytes), (5, 32_768));
+        assert_eq!((ring.warps, ring.slots, ring.slot_bytes), (5, 5, 32_768));
         assert!(ring.shared_bytes <= H100_BYTES);
+    }
+
+    #[test]
+    fn each_warp_has_the_same_number_of_slots() {
+        // 27 slots of 8192 bytes would fit; two for each of 13 warps are used.
+        let shape = Shape { inner: 2048, ..llama_1b() };
+        let ring = Ring::with_slots_of(&shape, H100_BYTES, 8192).unwrap();
+        assert_eq!((ring.warps, ring.slots), (13, 26));
     }
 
     #[test]
@@ -243,7 +264,7 @@ pub mod tests {
         let macros = size_macros(&llama_1b());
         assert!(macros.contains(&"-DHIDDEN=2048".to_string()) && macros.contains(&"-DEPSILON=1e-5f".to_string()));
         let ring = Ring::new(&llama_1b(), H100_BYTES).unwrap();
-        assert_eq!(ring.macros(132), ["-DSLOTS=12", "-DSLOT_BYTES=16384", "-DWARPS=16", "-DBLOCKS=132"]);
+        assert_eq!(ring.macros(132), ["-DSLOTS=12", "-DSLOT_BYTES=16384", "-DWARPS=12", "-DBLOCKS=132"]);
     }
 
     #[test]

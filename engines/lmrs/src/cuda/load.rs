@@ -10,6 +10,7 @@ use super::decoder::CudaDecoder;
 use super::driver::Gpu;
 use super::kernels::Ring;
 use super::only_on_cpu;
+use super::prefill::{self, Prefill};
 use super::step::Step;
 use super::weights::{self, DeviceWeights};
 use crate::context::choose_context;
@@ -22,15 +23,24 @@ use crate::weights::{Plan, RequestedFormat};
 /// The load options that only a CPU obeys.
 const CPU_OPTIONS: [&str; 3] = ["kernels", "pin", "sidecar"];
 
-/// Device memory that a load leaves for the buffers of requests: activations and logits of many rows, and those of cuBLAS.
-const BUFFER_BYTES: u64 = 1 << 30;
+/// Device memory that a load leaves for others: the driver's own for kernels, and small buffers.
+const RESERVED_BYTES: u64 = 256 << 20;
 
-/// A decoder, with the facts of its load. `number` is the number of the GPU; `ring` replaces the default in experiments.
+/// Changes of a load for experiments.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Experiment {
+    /// Bytes of a slot of the ring.
+    pub slot_bytes: Option<usize>,
+    /// Computes every row of a prompt as a step, without cuBLAS.
+    pub without_prefill: bool,
+}
+
+/// A decoder, with the facts of its load. `number` is the number of the GPU.
 pub fn load(
     folder: &ModelFolder,
     load: &Load,
     number: u32,
-    ring: Option<Ring>,
+    experiment: Experiment,
     phases: &mut Phases,
 ) -> Result<(CudaDecoder, Facts), Failed> {
     refuse_cpu_options(load)?;
@@ -40,13 +50,19 @@ pub fn load(
     phases.begin("device");
     let gpu = Gpu::open(number)?;
     let too_long = || only_on_cpu("rows of weights that are so long");
-    let ring = ring.or_else(|| Ring::new(&shape, gpu.max_shared_bytes as usize)).ok_or_else(too_long)?;
+    let shared_bytes = gpu.max_shared_bytes as usize;
+    let ring = match experiment.slot_bytes {
+        Some(slot_bytes) => Ring::with_slots_of(&shape, shared_bytes, slot_bytes),
+        None => Ring::new(&shape, shared_bytes),
+    };
+    let ring = ring.ok_or_else(too_long)?;
     let (free_bytes, total_bytes) = gpu.memory_info()?;
     expect_free(&gpu.name, DeviceWeights::bytes_of(&shape), free_bytes, total_bytes)?;
     phases.begin("weights");
     let plan = Plan::of(folder, &shape, requested)?;
     // `choose_context` subtracts the plan's own bytes. The rest of the weights is an embedding that is not the output too.
-    let rest_bytes = DeviceWeights::bytes_of(&shape).saturating_sub(plan.bytes()) + BUFFER_BYTES;
+    let buffer_bytes = prefill::bytes_for(&shape) + RESERVED_BYTES;
+    let rest_bytes = DeviceWeights::bytes_of(&shape).saturating_sub(plan.bytes()) + buffer_bytes;
     let available = free_bytes.saturating_sub(rest_bytes).max(plan.bytes());
     let (context, note) = choose_context(&shape, KvDtype::F16, &plan, load.context_tokens, Some(available))?;
     if note.is_some() {
@@ -63,6 +79,7 @@ pub fn load(
     let weights = DeviceWeights::upload(&gpu, &shape, &host_weights, on_progress)?;
     phases.begin("kernels");
     let step = Step::new(&gpu, &shape, &weights, ring)?;
+    let prefill = if experiment.without_prefill { None } else { Some(Prefill::new(&gpu, &shape)?) };
     let version = |version: Option<String>| version.unwrap_or_else(|| "not loaded, kernels from the cache".into());
     let libraries = BTreeMap::from([
         ("cuda-driver".to_string(), gpu.driver_version()?),
@@ -72,7 +89,8 @@ pub fn load(
         device: Some(gpu.name.clone()),
         weights_bytes: Some(host_weights.matrix_bytes()),
         weights_dtype: Some(BF16.name.into()),
-        compute_dtype: Some("f32".into()),
+        // Prefill rounds activations to bf16. Steps do not round them.
+        compute_dtype: Some(if prefill.is_some() { "bf16" } else { "f32" }.into()),
         kv_dtype: Some("f16".into()),
         threads: Some(u32::try_from(pool.started_threads()).unwrap_or(u32::MAX)),
         context_tokens: Some(u32::try_from(context).unwrap_or(u32::MAX)),
@@ -82,7 +100,7 @@ pub fn load(
         device_memory: Some(gpu.device_memory()),
         ..Facts::default()
     };
-    Ok((CudaDecoder::new(gpu, shape, weights, step, context, pool), facts))
+    Ok((CudaDecoder::new(gpu, shape, weights, (step, prefill), (context, pool)), facts))
 }
 
 fn refuse_cpu_options(load: &Load) -> Result<(), Failed> {

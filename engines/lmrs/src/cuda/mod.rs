@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! load     -> weights, step   a load: refusals, the device, the weights, the kernels
-//! decoder  -> step            ids in, logits out: the interface of `model`
+//! decoder  -> step, prefill   ids in, logits out: the interface of `model`
 //! step     -> kernels         one token of one sequence, in one kernel
+//! prefill  -> kernels         many rows at once, with products by cuBLAS
 //! kernels  -> nvrtc           the sources, their sizes, and their compiled images
 //! driver   -> library         the device: memory, kernels, events; the libraries of NVIDIA
 //! ```
@@ -17,6 +18,7 @@ pub mod kernels;
 pub mod library;
 pub mod load;
 pub mod nvrtc;
+pub mod prefill;
 pub mod step;
 pub mod weights;
 

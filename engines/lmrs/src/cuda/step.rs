@@ -10,7 +10,7 @@ use protocol::{Failed, FailureKind};
 
 use super::cache::CudaCache;
 use super::driver::{Address, Gpu, HostMemory, Kernel, KernelAttribute, Memory};
-use super::kernels::{self, Image, Ring, WARPS};
+use super::kernels::{self, Image, Ring};
 use super::weights::DeviceWeights;
 use crate::network::{Angles, NotFinite};
 use crate::shape::Shape;
@@ -94,7 +94,7 @@ impl Step {
         let macros: Vec<String> = kernels::size_macros(shape).into_iter().chain(ring.macros(blocks)).collect();
         let architecture = kernels::architecture(gpu.capability);
         let Image { bytes, nvrtc_version } = kernels::image(kernels::DECODE, &architecture, &macros)?;
-        let threads = (WARPS + 1) * 32;
+        let threads = ring.threads();
         let module = gpu.load_module(&bytes)?;
         let kernel = module.kernel("decode_step", threads as u32, ring.shared_bytes as u32)?;
         if kernel.blocks_at_once()? == 0 {
