@@ -225,7 +225,7 @@ static void test_attention(const std::vector<Sequence>& sequences) {
     }
 
     u16* out = array<u16>("out", (size_t)count * HEADS * HEAD_DIM);
-    launch((u32)tile_list.size(), KV_HEADS, ATTENTION_THREADS, [=] { attend_rows(queries, tiles, layer, out); });
+    launch(KV_HEADS, (u32)tile_list.size(), ATTENTION_THREADS, [=] { attend_rows(queries, tiles, layer, out); });
     for (u32 row = 0; row < count; row++) {
         for (u32 head = 0; head < HEADS; head++) {
             u32 keys = rows[row].position + 1, kv_head = head / GROUP;
