@@ -9,16 +9,19 @@ use std::rc::Rc;
 
 use protocol::{Failed, FailureKind};
 
+use super::cache::CudaCache;
 use super::driver::{Address, Gpu, HostMemory, Kernel, Memory, Module};
 use super::kernels::{self, Image};
 use super::step::not_finite;
 use super::weights::{DeviceWeights, LayerAddresses};
 use crate::matrix::Rows;
+use crate::model::MAX_PASS_ROWS;
 use crate::shape::Shape;
 use products::{Matrix, Out, Products, WORKSPACE_BYTES};
 
 /// The most rows of a pass.
 pub const MAX_ROWS: usize = 1024;
+const _: () = assert!(MAX_PASS_ROWS <= MAX_ROWS, "a part of a prompt is one pass");
 /// The most rows of logits in device memory: 32 rows of a vocabulary of 128,256 take 16 MB.
 const LOGIT_ROWS: usize = 32;
 /// The id of a row if a logit is NaN or infinite.
@@ -77,8 +80,7 @@ struct Kernels {
 }
 
 struct Buffers {
-    rows: Memory,        // [MAX_ROWS] `Row`
-    tiles: Memory,       // [MAX_ROWS * group] `Tile`: each row may be a sequence of its own
+    pass: Memory,        // the pass's `Row`s, then its `Tile`s
     frequencies: Memory, // [head_dim / 2] f32
     cosines: Memory,     // [MAX_ROWS, head_dim / 2] f32
     sines: Memory,       // [MAX_ROWS, head_dim / 2] f32
@@ -117,12 +119,11 @@ pub fn bytes_for(shape: &Shape) -> u64 {
 }
 
 /// The bytes of each buffer, in the order of `Buffers`.
-fn buffer_bytes(sizes: &Sizes) -> [usize; 15] {
+fn buffer_bytes(sizes: &Sizes) -> [usize; 14] {
     let Sizes { hidden, inner, vocabulary, head_dim, queries, qkv, .. } = *sizes;
     let half_dim = head_dim / 2;
     [
-        MAX_ROWS * ROW_BYTES,
-        sizes.max_tiles() * TILE_BYTES,
+        MAX_ROWS * ROW_BYTES + sizes.max_tiles() * TILE_BYTES,
         4 * half_dim,
         MAX_ROWS * 4 * half_dim,
         MAX_ROWS * 4 * half_dim,
@@ -177,17 +178,15 @@ impl Prefill {
         if rows.is_empty() {
             return Ok(());
         }
-        self.bytes.clear();
-        rows.iter().for_each(|row| row.write(&mut self.bytes));
-        self.buffers.rows.write(0, &self.bytes)?;
         let tiles = tiles(rows, self.sizes.group);
         self.bytes.clear();
+        rows.iter().for_each(|row| row.write(&mut self.bytes));
         tiles.iter().for_each(|tile| tile.write(&mut self.bytes));
-        self.buffers.tiles.write(0, &self.bytes)?;
+        self.buffers.pass.write(0, &self.bytes)?;
 
         let Self { kernels, buffers, sizes, .. } = self;
         let (rows, cosines, sines) =
-            (buffers.rows.address(), buffers.cosines.address(), buffers.sines.address());
+            (buffers.pass.address(), buffers.cosines.address(), buffers.sines.address());
         let (hidden, frequencies) = (buffers.hidden.address(), buffers.frequencies.address());
         let angle_blocks = (self.rows * sizes.head_dim / 2).div_ceil(THREADS) as u32;
         // SAFETY: the parameters have the kernels' types. The buffers have room for MAX_ROWS rows, and the ids are inside of the
@@ -210,7 +209,8 @@ impl Prefill {
         let Self { kernels, buffers, sizes, .. } = self;
         let Sizes { hidden, inner, queries, qkv, kv_heads, .. } = *sizes;
         let count = self.rows as u32;
-        let (rows, tile_list) = (buffers.rows.address(), buffers.tiles.address());
+        let (rows, tile_list) =
+            (buffers.pass.address(), buffers.pass.address() + (self.rows * ROW_BYTES) as u64);
         let (cosines, sines) = (buffers.cosines.address(), buffers.sines.address());
         let (hidden_rows, normed, qkv_rows) =
             (buffers.hidden.address(), buffers.normed.address(), buffers.qkv.address());
@@ -263,6 +263,21 @@ impl Prefill {
         unsafe { self.products.start(input, self.rows, matrix, out) }
     }
 
+    /// Computes a pass of as many rows as a part of a prompt, so that the driver and cuBLAS load their kernels before the first
+    /// request. The cache is of the same model, and its contents are lost. Waits.
+    pub fn warm_up(&mut self, weights: &DeviceWeights, cache: &CudaCache) -> Result<(), Failed> {
+        let (address, capacity) = (cache.address(), cache.capacity() as u32);
+        let row = |position| Row { cache: address, capacity, position, id: 0 };
+        let rows: Vec<Row> = (0..capacity.min(MAX_PASS_ROWS as u32)).map(row).collect();
+        // SAFETY: the cache has its layout, and lives until the result was read.
+        unsafe { self.run(weights, &rows) }?;
+        // NaN is an error of a request.
+        match self.largest(weights, &[0], &mut Vec::new()) {
+            Err(failed) if failed.kind != FailureKind::Model => Err(failed),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends the likeliest id after each of these rows of the last pass. Waits for them.
     pub fn largest(
         &mut self,
@@ -309,11 +324,19 @@ impl Prefill {
     fn start_logits(&mut self, weights: &DeviceWeights, rows: &[usize]) -> Result<(), Failed> {
         let Sizes { hidden, vocabulary, .. } = self.sizes;
         assert!(rows.len() <= LOGIT_ROWS && rows.iter().all(|row| *row < self.rows), "rows of the last pass");
-        self.bytes.clear();
-        self.bytes.extend(rows.iter().flat_map(|row| (*row as u32).to_le_bytes()));
+        let Some(first) = rows.first() else { return Ok(()) };
         let Self { products, kernels, buffers, bytes, .. } = self;
-        buffers.selected.write(0, bytes)?;
-        let (hidden_rows, selected) = (buffers.hidden.address(), buffers.selected.address());
+        let mut hidden_rows = buffers.hidden.address();
+        let mut selected: Address = 0;
+        if rows.iter().copied().eq(*first..first + rows.len()) {
+            // Without a copy to the device, which would wait for all layers.
+            hidden_rows += (4 * first * hidden) as u64;
+        } else {
+            bytes.clear();
+            bytes.extend(rows.iter().flat_map(|row| (*row as u32).to_le_bytes()));
+            buffers.selected.write(0, bytes)?;
+            selected = buffers.selected.address();
+        }
         let (normed, logits) = (buffers.normed.address(), buffers.logits.address());
         let matrix = Matrix { address: weights.output, outputs: vocabulary, inputs: hidden };
         let out = Out { address: logits, stride: vocabulary, adds: false };
@@ -358,8 +381,7 @@ impl Buffers {
         let mut bytes = buffer_bytes(sizes).into_iter();
         let mut next = || gpu.allocate(bytes.next().unwrap_or_default());
         Ok(Self {
-            rows: next()?,
-            tiles: next()?,
+            pass: next()?,
             frequencies: next()?,
             cosines: next()?,
             sines: next()?,
