@@ -246,6 +246,10 @@ int main(int count, char** words) {
     arguments.result = allocate<StepResult>("result", 1);
     arguments.capacity = capacity;
     *arguments.arrived = first_arrived;
+    for (void* memory : {(void*)arguments.hidden, (void*)arguments.qkv, (void*)arguments.partials, (void*)arguments.inner, (void*)arguments.logits,
+                         (void*)arguments.best, (void*)arguments.result})
+        emulation::shared_between_blocks(memory);
+    emulation::shared_between_blocks(arguments.cache, true);
 
     std::vector<u16> reference_cache(cache_numbers, 0xffff);
     for (int layer = 0; layer < LAYERS; layer++)
@@ -255,6 +259,8 @@ int main(int count, char** words) {
                     for (int dim = 0; dim < HEAD_DIM; dim++)
                         reference_cache[cache_index(layer, kind, head, at, dim, capacity)] = half_of_value(1.5 * gaussian(random));
     memcpy(arguments.cache, reference_cache.data(), 2 * cache_numbers);
+    for (size_t first = 0; first < cache_numbers; first += (size_t)capacity * HEAD_DIM)
+        emulation::poison(arguments.cache + first + (size_t)position * HEAD_DIM, 2 * (size_t)(capacity - position) * HEAD_DIM);
 
     const u32 arrivals_per_step = 5 * LAYERS + 1;
     u32 id = random.below(VOCABULARY), first_arrival = first_arrived;

@@ -1,5 +1,5 @@
 // The scheduler of the emulation: every CUDA thread is a fiber, and one CPU thread runs them in a random order.
-#include "scheduler.h"
+#include "accesses.h"
 
 #include <csignal>
 #include <cstdarg>
@@ -26,7 +26,7 @@ dim3 thread_index, block_index, block_size, grid_size;
 namespace {
 
 const size_t STACK_BYTES = 64 * 1024;
-const size_t PAGE = 4096;
+const u32 SLOT_LIMIT = 64; // slots of a block
 const u32 LANES = 32;
 const u32 ALL_LANES = 0xffffffffu;
 
@@ -82,7 +82,9 @@ struct Slot {
     u32 pending;   // arrivals that are missing in this phase
     i64 bytes;     // expected and not yet copied; negative where a copy was faster than its expect
     u64 phase;     // number of completed phases
-    u32 copies;    // in flight
+    u32 actor;     // of the copies, in clocks
+    Clock clock;   // of completed phases
+    Clock arrived; // of this phase
 };
 
 struct Warp;
@@ -123,10 +125,11 @@ struct Block {
     u32 index;
     std::vector<Warp> warps;
     u8* shared;
-    u8* memory; // that `shared` ends
+    Region* region; // of `shared`
     std::vector<Slot> slots;
     u32 barrier_arrived[16];
     int barrier_threads[16];
+    Clock barrier_clocks[16];
     std::vector<u8> variables; // contents of the section of `__shared__` variables while another block runs
 };
 
@@ -139,15 +142,10 @@ struct Copy {
     int line;
 };
 
-struct Region {
-    std::string name;
-    u8* start;
-    size_t bytes;
-};
-
 const u64 SLOT_MARK = 0x51075107aa000000ull;
 
-std::vector<Region> regions;
+std::vector<Region*> shared_regions; // of each block
+std::map<const u32*, Clock> counter_clocks;
 std::vector<u8*> stacks;
 std::vector<Fiber> fibers;
 std::vector<Block> blocks;
@@ -167,12 +165,7 @@ std::vector<u32> block_order;
 
 size_t variable_bytes() { return __start_shared_variables ? (size_t)(__stop_shared_variables - __start_shared_variables) : 0; }
 
-const Region* region_of(const void* address) {
-    const u8* at = static_cast<const u8*>(address);
-    for (const Region& region : regions)
-        if (at >= region.start && at < region.start + region.bytes) return &region;
-    return nullptr;
-}
+u32 thread_number(const Fiber* fiber) { return (u32)(fiber - fibers.data()); }
 
 void describe_blocks() {
     for (Block& block : blocks) {
@@ -204,6 +197,7 @@ void describe_blocks() {
 }
 
 void at(const char* place, int line) {
+    judge_write();
     if (!current) return;
     current->place = place;
     current->line = line;
@@ -217,11 +211,17 @@ Slot* slot_at(u64* address, const char* operation) {
     u32 index = (u32)(mark & 0xffff);
     if ((mark & ~0xffffull) != SLOT_MARK || index >= block->slots.size() || block->slots[index].address != address)
         fault("%s: there is no initialised slot at this address (it holds %016llx)", operation, mark);
+    if (checks) check_read(block->region, address, 8, thread_number(current), (u32)-current->line, true);
     return &block->slots[index];
 }
 
 void complete_phase_if_due(Block* block, Slot* slot) {
     if (slot->pending != 0 || slot->bytes != 0) return;
+    if (checks) {
+        slot->clock.resize(actors, 0);
+        join(slot->clock, slot->arrived);
+        slot->clock[slot->actor] = first_clock + (u32)slot->phase;
+    }
     slot->phase++;
     slot->pending = slot->arrivals;
     for (Warp& warp : block->warps) {
@@ -242,7 +242,6 @@ void complete_copy(size_t index) {
     u32 slot_index = (u32)(*copy.slot & 0xffff);
     Slot* slot = &copy.block->slots[slot_index];
     slot->bytes -= copy.bytes;
-    slot->copies--;
     progress++;
     complete_phase_if_due(copy.block, slot);
 }
@@ -283,6 +282,7 @@ void end_meeting() {
     Warp* warp = current->warp;
     warp->arrived = 0;
     warp->ready = ALL_LANES;
+    meet_clocks(thread_number(warp->fibers[0]) / LANES);
 }
 
 u64 shuffle(const char* name, u64 value, int mask, int line) {
@@ -298,6 +298,7 @@ u64 shuffle(const char* name, u64 value, int mask, int line) {
 
 void fiber_main() {
     kernel(kernel_argument);
+    judge_write();
     Warp* warp = current->warp;
     u32 bit = 1u << current->lane;
     if (warp->arrived) fault("a lane ended while lanes %08x wait in %s at line %d", warp->arrived, warp->meeting, warp->meeting_line);
@@ -365,15 +366,9 @@ u8 signal_stack[64 * 1024];
 
 void on_signal(int, siginfo_t* information, void*) {
     const u8* address = static_cast<const u8*>(information->si_addr);
-    const Region* near = nullptr;
-    for (const Region& region : regions)
-        if (address + 2 * PAGE >= region.start && address < region.start + region.bytes + 2 * PAGE) near = &region;
-    if (near)
-        fault("access out of bounds: byte %lld of \"%s\", which has %zu bytes", (long long)(address - near->start), near->name.c_str(), near->bytes);
-    for (Block& block : blocks)
-        if (block.memory && address >= block.shared - 2 * PAGE && address < block.shared + settings.shared_bytes + 2 * PAGE)
-            fault("access out of bounds: byte %lld of the shared memory of block %u, which has %zu bytes", (long long)(address - block.shared),
-                  block.index, settings.shared_bytes);
+    for (const Region* region : regions)
+        if (address + 2 * PAGE >= region->start && address < region->start + region->bytes + PAGE)
+            fault("access out of bounds: byte %lld of \"%s\", which has %zu bytes", (long long)(address - region->start), region->name.c_str(), region->bytes);
     fault("access to address %p, which is no memory of the kernel", information->si_addr);
 }
 
@@ -395,19 +390,22 @@ void fault(const char* format, ...) {
     _exit(1);
 }
 
-void* allocate(const char* name, size_t bytes) {
-    size_t rounded = (bytes + 15) / 16 * 16;
-    size_t pages = (rounded + PAGE - 1) / PAGE * PAGE;
-    u8* memory = guarded(rounded);
-    u8* start = memory + pages - rounded;
-    memset(memory, 0xff, pages);
-    regions.push_back({name, start, bytes});
-    return start;
+void* allocate(const char* name, size_t bytes) { return new_region(name, bytes, 16, -1)->start; }
+
+void poison(void* memory, size_t bytes) {
+    memset(memory, 0xff, bytes);
+    Region* region = region_of(memory);
+    if (!region || region->cells.empty()) return;
+    size_t first = (size_t)((u8*)memory - region->start);
+    for (size_t index = first / CELL; index * CELL < first + bytes; index++) region->cells[index].write = {NOTHING, 0, 0};
 }
 
-void poison(void* memory, size_t bytes) { memset(memory, 0xff, bytes); }
-
-void shared_between_blocks(void*, size_t) {}
+void shared_between_blocks(void* memory, bool allows_same_bits) {
+    if (!checks) return;
+    Region* region = region_of(memory);
+    region->cells.resize((region->bytes + CELL - 1) / CELL);
+    region->allows_same_bits = allows_same_bits;
+}
 
 void launch(const Launch& launch_settings, void (*body)(const void*), const void* argument) {
     static bool first = true;
@@ -437,20 +435,25 @@ void launch(const Launch& launch_settings, void (*body)(const void*), const void
     if (blocks.size() != settings.blocks) blocks.assign(settings.blocks, Block());
     loaded = nullptr;
     copies.clear();
+    counter_clocks.clear();
+    start_clocks(total, settings.threads, settings.blocks * SLOT_LIMIT);
     for (u32 b = 0; b < settings.blocks; b++) {
         Block& block = blocks[b];
         block.index = b;
-        size_t rounded = (settings.shared_bytes + 127) / 128 * 128;
-        size_t pages = (rounded + PAGE - 1) / PAGE * PAGE;
-        if (!block.memory) {
-            block.memory = guarded(rounded);
-            block.shared = block.memory + pages - rounded;
-        }
-        memset(block.memory, 0xff, pages);
+        if (shared_regions.size() <= b) shared_regions.resize(b + 1);
+        if (!shared_regions[b] || shared_regions[b]->bytes != settings.shared_bytes)
+            shared_regions[b] = new_region(("shared memory of block " + std::to_string(b)).c_str(), settings.shared_bytes, 128, (int)b);
+        block.region = shared_regions[b];
+        block.shared = block.region->start;
+        memset(block.shared, 0xff, settings.shared_bytes);
+        if (checks) block.region->cells.assign((settings.shared_bytes + CELL - 1) / CELL, Cell{{NOTHING, 0, 0}, {HOST, 0, 0}, nullptr, nullptr});
         block.slots.clear();
-        block.slots.reserve(4096);
+        block.slots.reserve(SLOT_LIMIT);
         block.variables.assign(variable_bytes(), 0xff);
-        for (int i = 0; i < 16; i++) block.barrier_arrived[i] = 0;
+        for (int i = 0; i < 16; i++) {
+            block.barrier_arrived[i] = 0;
+            block.barrier_clocks[i].clear();
+        }
         block.warps.assign(warps, Warp());
         for (u32 w = 0; w < warps; w++) {
             Warp& warp = block.warps[w];
@@ -530,6 +533,12 @@ void block_sync(int barrier, int threads, int line) {
     if (threads <= 0 || threads % (int)LANES || threads > (int)settings.threads) fault("block_sync: %d threads", threads);
     if (!meet("block_sync", (u64)barrier << 32 | (u32)threads, line, 0)) return;
     warp->arrived = 0;
+    u32 warp_number = thread_number(current) / LANES;
+    meet_clocks(warp_number);
+    if (checks) {
+        block->barrier_clocks[barrier].resize(actors, 0);
+        join(block->barrier_clocks[barrier], bases[warp_number]);
+    }
     if (block->barrier_arrived[barrier] == 0)
         block->barrier_threads[barrier] = threads;
     else if (block->barrier_threads[barrier] != threads)
@@ -547,7 +556,9 @@ void block_sync(int barrier, int threads, int line) {
         if (other.barrier == barrier) {
             other.barrier = -1;
             other.ready = ALL_LANES;
+            if (checks) join(bases[thread_number(other.fibers[0]) / LANES], block->barrier_clocks[barrier]);
         }
+    block->barrier_clocks[barrier].clear();
 }
 
 void slot_init(u64* slot, u32 arrivals, int line) {
@@ -559,9 +570,11 @@ void slot_init(u64* slot, u32 arrivals, int line) {
     for (Slot& other : block->slots)
         if (other.address == slot) fault("slot_init: this slot was initialised before");
     if (arrivals == 0) fault("slot_init: zero arrivals");
-    if (block->slots.size() == block->slots.capacity()) fault("slot_init: too many slots");
+    if (block->slots.size() == SLOT_LIMIT) fault("slot_init: too many slots");
     *slot = SLOT_MARK | block->slots.size();
-    block->slots.push_back({slot, arrivals, arrivals, 0, 0, 0});
+    u32 actor = (u32)fibers.size() + block->index * SLOT_LIMIT + (u32)block->slots.size();
+    block->slots.push_back({slot, arrivals, arrivals, 0, 0, actor, {}, {}});
+    if (checks) check_write(block->region, slot, 8, thread_number(current), {thread_number(current), threads[thread_number(current)].clock, (u32)-line});
 }
 
 void fence_init(int line) { at("fence_init", line); }
@@ -569,6 +582,7 @@ void fence_init(int line) { at("fence_init", line); }
 static void arrive(Slot* slot, const char* operation) {
     if (slot->pending == 0) fault("%s: more arrivals than the %u of the slot in one phase", operation, slot->arrivals);
     slot->pending--;
+    release(thread_number(current), slot->arrived);
     complete_phase_if_due(current->warp->block, slot);
 }
 
@@ -591,7 +605,10 @@ void slot_wait(u64* address, u32 parity, int line) {
     progress++;
     Slot* slot = slot_at(address, "slot_wait");
     if (parity > 1) fault("slot_wait: parity %u", parity);
-    if ((slot->phase & 1) != parity) return;
+    if ((slot->phase & 1) != parity) {
+        acquire(thread_number(current), slot->clock);
+        return;
+    }
     u64 phase = slot->phase;
     Warp* warp = current->warp;
     u32 bit = 1u << current->lane;
@@ -601,6 +618,7 @@ void slot_wait(u64* address, u32 parity, int line) {
     warp->ready &= ~bit;
     leave();
     current->slot = nullptr;
+    acquire(thread_number(current), slot->clock);
     if (slot->phase != phase + 1)
         fault("slot_wait: the slot completed %llu phases while this thread waited for one, so that a GPU could miss it", slot->phase - phase);
 }
@@ -624,9 +642,9 @@ void copy_to_shared(void* shared, const void* global, u32 bytes, u64* address, i
     for (const Copy& other : copies)
         if (other.block == block && to < other.to + other.bytes && other.to < to + bytes)
             fault("copy_to_shared: overwrites the target of a copy that is in flight (from line %d)", other.line);
+    if (checks) check_write(block->region, to, bytes, thread_number(current), {slot->actor, first_clock + (u32)slot->phase, (u32)-line});
     memset(to, 0xff, bytes);
     copies.push_back({to, from, bytes, address, block, line});
-    slot->copies++;
 }
 
 void backoff(u32& turns, u64&, int line) {
@@ -641,38 +659,62 @@ void backoff(u32& turns, u64&, int line) {
 
 u64 nanoseconds() { return progress; }
 
-template <typename T> static const T* global(const T* address, size_t alignment, const char* operation, int line) {
+static Region* global(const void* address, size_t bytes, const char* operation, int line) {
     at(operation, line);
-    const Region* region = region_of(address);
-    if (!region) fault("%s: address %p is no global memory", operation, static_cast<const void*>(address));
-    if ((uintptr_t)address % alignment) fault("%s: byte %lld of \"%s\" is not aligned", operation, (long long)((const u8*)address - region->start), region->name.c_str());
-    return address;
+    Region* region = region_of(address);
+    if (!region || region->block >= 0) fault("%s: address %p is no global memory", operation, address);
+    size_t byte = (size_t)((const u8*)address - region->start);
+    if ((uintptr_t)address % bytes) fault("%s: byte %zu of \"%s\" is not aligned", operation, byte, region->name.c_str());
+    if (byte + bytes > region->bytes) fault("%s: byte %zu of \"%s\", which has %zu bytes", operation, byte, region->name.c_str(), region->bytes);
+    return region;
 }
 
-u32 load_acquire(const u32* address, int line) { return *global(address, 4, "load_acquire", line); }
+template <typename T> static T load(const void* address, const char* operation, int line) {
+    Region* region = global(address, sizeof(T), operation, line);
+    if (checks) check_read(region, address, sizeof(T), thread_number(current), (u32)-line, true);
+    return *static_cast<const T*>(address);
+}
 
-void add_release(u32* address, u32 value, int line) { add_acquire_release(address, value, line); }
+static void store(u32* address, u32 value, const char* operation, int line) {
+    Region* region = global(address, 4, operation, line);
+    u32 thread = thread_number(current);
+    if (checks) check_write(region, address, 4, thread, {thread, threads[thread].clock, (u32)-line});
+    *address = value;
+}
+
+u32 load_acquire(const u32* address, int line) {
+    global(address, 4, "load_acquire", line);
+    acquire(thread_number(current), counter_clocks[address]);
+    return *address;
+}
 
 u32 add_acquire_release(u32* address, u32 value, int line) {
+    global(address, 4, "add_acquire_release", line);
     progress++;
-    global(address, 4, "add_release", line);
-    u32 old = *address;
-    *address = old + value;
+    acquire(thread_number(current), counter_clocks[address]);
+    release(thread_number(current), counter_clocks[address]);
+    *address += value;
     wake_pollers();
-    return old;
+    return *address - value;
 }
 
-float load_fresh(const float* address, int line) { return *global(address, 4, "load_fresh", line); }
-float4 load_fresh4(const float* address, int line) { return *(const float4*)global(address, 16, "load_fresh4", line); }
-uint4 load_fresh_u16x8(const u16* address, int line) { return *(const uint4*)global(address, 16, "load_fresh_u16x8", line); }
-u64 load_fresh_u64(const u64* address, int line) { return *global(address, 8, "load_fresh_u64", line); }
+void add_release(u32* address, u32 value, int line) {
+    global(address, 4, "add_release", line);
+    progress++;
+    release(thread_number(current), counter_clocks[address]);
+    *address += value;
+    wake_pollers();
+}
+
+float load_fresh(const float* address, int line) { return load<float>(address, "load_fresh", line); }
+float4 load_fresh4(const float* address, int line) { return load<float4>(address, "load_fresh4", line); }
+uint4 load_fresh_u16x8(const u16* address, int line) { return load<uint4>(address, "load_fresh_u16x8", line); }
+u64 load_fresh_u64(const u64* address, int line) { return load<u64>(address, "load_fresh_u64", line); }
 
 void publish(u32* data, u32 value, u32* number, u32 step, int line) {
-    global(data, 4, "publish", line);
-    global(number, 4, "publish", line);
     if (*number == step) fault("publish: step %u is published already", step);
-    *data = value;
-    *number = step;
+    store(data, value, "publish", line);
+    store(number, step, "publish", line);
 }
 
 float half_to_float(u16 half) {
@@ -686,4 +728,45 @@ u16 float_to_half(float value) {
     u16 bits;
     memcpy(&bits, &half, 2);
     return bits;
+}
+
+// What g++ calls for each access of a kernel that is compiled with `-fsanitize=thread`.
+static void read_hook(const void* address, size_t bytes, void* code) {
+    if (!current) return;
+    judge_write();
+    if (Region* region = region_of(address)) {
+        if (region->block >= 0 && region != current->warp->block->region) fault("access to the shared memory of another block");
+        check_read(region, address, bytes, thread_number(current), (u32)(uintptr_t)code, false);
+    }
+}
+
+static void write_hook(void* address, size_t bytes, void* code) {
+    if (!current) return;
+    judge_write();
+    if (Region* region = region_of(address)) {
+        if (region->block >= 0 && region != current->warp->block->region) fault("access to the shared memory of another block");
+        start_write(region, address, bytes, thread_number(current), (u32)(uintptr_t)code);
+    }
+}
+
+#define HOOKS(bytes) \
+    extern "C" void __tsan_read##bytes(void* address) { read_hook(address, bytes, __builtin_return_address(0)); } \
+    extern "C" void __tsan_write##bytes(void* address) { write_hook(address, bytes, __builtin_return_address(0)); } \
+    extern "C" void __tsan_unaligned_read##bytes(void* address) { read_hook(address, bytes, __builtin_return_address(0)); } \
+    extern "C" void __tsan_unaligned_write##bytes(void* address) { write_hook(address, bytes, __builtin_return_address(0)); } \
+    extern "C" void __tsan_volatile_read##bytes(void* address) { read_hook(address, bytes, __builtin_return_address(0)); } \
+    extern "C" void __tsan_volatile_write##bytes(void* address) { write_hook(address, bytes, __builtin_return_address(0)); }
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+extern "C" void __tsan_init() { checks = true; }
+extern "C" void __tsan_func_entry(void*) {}
+extern "C" void __tsan_func_exit() {}
+extern "C" void __tsan_vptr_update(void*, void*) {}
+extern "C" void __tsan_vptr_read(void*) {}
+extern "C" void __tsan_read_range(void* address, size_t bytes) { read_hook(address, bytes, __builtin_return_address(0)); }
+extern "C" void __tsan_write_range(void* address, size_t bytes) {
+    if (bytes <= 16) write_hook(address, bytes, __builtin_return_address(0));
 }

@@ -20,8 +20,9 @@ void* allocate(const char* name, size_t bytes);
 // Fills memory with bytes 0xff: NaN in f32, f16 and bf16. Where accesses are checked, a read before a write is a fault.
 void poison(void* memory, size_t bytes);
 
-// Other blocks write this memory during a launch, so that a kernel must read it past the L1 cache.
-void shared_between_blocks(void* memory, size_t bytes);
+// The kernel writes this memory, so its accesses are checked. `allows_same_bits`: several threads may write it without an order
+// if they write the same.
+void shared_between_blocks(void* memory, bool allows_same_bits = false);
 
 [[noreturn]] void fault(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
