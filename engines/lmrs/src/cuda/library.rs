@@ -72,7 +72,8 @@ impl Library {
     }
 }
 
-/// Opens the libraries that others in the folder need: a loader does not search the folder of a file that is opened by path.
+/// Opens the libraries that others in the folder need: a loader does not search the folder of a file that is opened by path,
+/// but it finds a library of the same name that is open.
 /// A failure is ignored, because the other libraries may still find these by themselves.
 fn open_dependencies(folder: &Path) {
     let is_dependency =
@@ -88,22 +89,8 @@ fn open_dependencies(folder: &Path) {
 fn open(path: &Path) -> Option<&'static libloading::Library> {
     // SAFETY: opening runs the library's initialisers. The names are those of NVIDIA's libraries, which any program may load;
     // a person who can put another file into the loader's path could also preload it.
-    let library = unsafe { open_for_all(path.as_os_str()) }?;
+    let library = unsafe { libloading::Library::new(path) }.ok()?;
     Some(&*Box::leak(Box::new(library)))
-}
-
-/// Opens a library so that libraries opened later can use its functions.
-#[cfg(unix)]
-unsafe fn open_for_all(name: &OsStr) -> Option<libloading::Library> {
-    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
-    // SAFETY: the caller guarantees that the library may be opened.
-    unsafe { Library::open(Some(name), RTLD_LAZY | RTLD_GLOBAL) }.ok().map(Into::into)
-}
-
-#[cfg(not(unix))]
-unsafe fn open_for_all(name: &OsStr) -> Option<libloading::Library> {
-    // SAFETY: the caller guarantees that the library may be opened.
-    unsafe { libloading::Library::new(name) }.ok()
 }
 
 /// The existing folders that may have libraries of a CUDA toolkit.
