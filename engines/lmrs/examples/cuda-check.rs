@@ -140,7 +140,7 @@ fn compile(folder: &ModelFolder, slot_bytes: Option<usize>) -> Result<()> {
         let began = Instant::now();
         let image = kernels::image(source, &kernels::architecture((9, 0)), &macros).map_err(failure)?;
         let (bytes, seconds) = (image.bytes.len(), began.elapsed().as_secs_f64());
-        println!("{}: {bytes} bytes in {seconds:.2} s, NVRTC {:?}, {macros:?}", source.0, image.nvrtc_version);
+        println!("{}: {bytes} bytes in {seconds:.2} s, NVRTC {}, {macros:?}", source.0, image.nvrtc_version);
     }
     Ok(())
 }

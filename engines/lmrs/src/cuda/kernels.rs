@@ -138,11 +138,11 @@ pub fn architecture((major, minor): (u32, u32)) -> String {
     format!("sm_{major}{minor}a")
 }
 
-/// Compiled kernels, and the version of the compiler.
+/// Compiled kernels, and the version of their compiler.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Image {
     pub bytes: Vec<u8>,
-    /// `None` if the image is from the cache and NVRTC was not loaded.
-    pub nvrtc_version: Option<String>,
+    pub nvrtc_version: String,
 }
 
 /// The compiled image of a file for this architecture, from the cache on disk or from NVRTC. A machine without NVRTC can use a
@@ -151,8 +151,8 @@ pub fn image(source: SourceFile, architecture: &str, macros: &[String]) -> Resul
     let fixed = [format!("--gpu-architecture={architecture}"), "--std=c++17".into()];
     let options: Vec<String> = fixed.iter().chain(macros).cloned().collect();
     let path = cache_path(source, &options);
-    if let Some(bytes) = path.as_deref().and_then(read_image) {
-        return Ok(Image { bytes, nvrtc_version: None });
+    if let Some(image) = path.as_deref().and_then(read_image) {
+        return Ok(image);
     }
     let nvrtc = Nvrtc::load()?;
     let bytes = nvrtc.compile(source, &HEADERS, &options)?;
@@ -160,13 +160,15 @@ pub fn image(source: SourceFile, architecture: &str, macros: &[String]) -> Resul
         let message = format!("NVRTC made no kernels for `{architecture}`");
         return Err(Failed::new(FailureKind::Unavailable, message).hint("use an NVRTC of the driver's CUDA version"));
     }
+    let image = Image { bytes, nvrtc_version: nvrtc.version()? };
     if let Some(path) = path {
-        write_image(&path, &bytes);
+        write_image(&path, &image);
     }
-    Ok(Image { bytes, nvrtc_version: Some(nvrtc.version()?) })
+    Ok(image)
 }
 
-/// The file for an image: its name is the digest of everything that the image depends on, except the version of NVRTC.
+/// The file for an image: its name is the digest of everything that the image depends on, except the version of NVRTC. A
+/// removed file makes the next load compile again.
 fn cache_path(source: SourceFile, options: &[String]) -> Option<PathBuf> {
     let texts = [source.1, HEADERS[0].1].into_iter().chain(options.iter().map(String::as_str));
     let text: String = texts.flat_map(|text| [text, "\0"]).collect();
@@ -174,22 +176,30 @@ fn cache_path(source: SourceFile, options: &[String]) -> Option<PathBuf> {
     Some(paths::data_dir().ok()?.join("kernels").join(name))
 }
 
-/// An image with a correct digest at its end.
-fn read_image(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = std::fs::read(path).ok()?;
-    let digest = bytes.split_off(bytes.len().checked_sub(DIGEST_BYTES)?);
-    (paths::digest(&bytes).as_bytes() == digest).then_some(bytes)
+/// Reads a file of `write_image`, if its digest is correct.
+fn read_image(path: &Path) -> Option<Image> {
+    let mut content = std::fs::read(path).ok()?;
+    let digest = content.split_off(content.len().checked_sub(DIGEST_BYTES)?);
+    if paths::digest(&content).as_bytes() != digest {
+        return None;
+    }
+    let end = content.iter().position(|byte| *byte == b'\n')?;
+    let nvrtc_version = String::from_utf8_lossy(&content[..end]).into_owned();
+    Some(Image { bytes: content.split_off(end + 1), nvrtc_version })
 }
 
 /// The length of `paths::digest`.
 const DIGEST_BYTES: usize = 16;
 
-/// Writes an image for the next load. A failure is ignored, because the image can be compiled again.
-fn write_image(path: &Path, bytes: &[u8]) {
+/// Writes an image for the next load: a line with the version, the image, a digest of both. A failure is ignored, because the
+/// image can be compiled again.
+fn write_image(path: &Path, image: &Image) {
     let (Some(folder), temporary) = (path.parent(), path.with_extension(format!("{}.new", std::process::id()))) else {
         return;
     };
-    let content = [bytes, paths::digest(bytes).as_bytes()].concat();
+    let mut content = [image.nvrtc_version.as_bytes(), b"\n", &image.bytes].concat();
+    let digest = paths::digest(&content);
+    content.extend(digest.as_bytes());
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&temporary, content));
     if written.and_then(|()| std::fs::rename(&temporary, path)).is_err() {
         let _ = std::fs::remove_file(&temporary);
@@ -271,12 +281,14 @@ pub mod tests {
     fn a_damaged_image_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b.cubin");
-        write_image(&path, b"image");
-        assert_eq!(read_image(&path).as_deref(), Some(&b"image"[..]));
-        std::fs::write(&path, b"im").unwrap();
-        assert_eq!(read_image(&path), None);
-        std::fs::write(&path, [&b"imagX"[..], paths::digest(b"image").as_bytes()].concat()).unwrap();
-        assert_eq!(read_image(&path), None);
+        let image = Image { bytes: b"some\nbytes".to_vec(), nvrtc_version: "13.0".into() };
+        write_image(&path, &image);
+        assert_eq!(read_image(&path), Some(image));
+        let content = std::fs::read(&path).unwrap();
+        for damaged in [content[..3].to_vec(), [b"x", &content[1..]].concat()] {
+            std::fs::write(&path, damaged).unwrap();
+            assert_eq!(read_image(&path), None);
+        }
     }
 
     /// Runs only where NVRTC is installed: it needs no GPU.

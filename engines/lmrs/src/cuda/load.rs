@@ -80,10 +80,9 @@ pub fn load(
     phases.begin("kernels");
     let step = Step::new(&gpu, &shape, &weights, ring)?;
     let prefill = if experiment.without_prefill { None } else { Some(Prefill::new(&gpu, &shape)?) };
-    let version = |version: Option<String>| version.unwrap_or_else(|| "not loaded, kernels from the cache".into());
     let libraries = BTreeMap::from([
         ("cuda-driver".to_string(), gpu.driver_version()?),
-        ("nvrtc".to_string(), version(step.nvrtc_version.clone())),
+        ("nvrtc".to_string(), step.nvrtc_version.clone()),
     ]);
     let facts = Facts {
         device: Some(gpu.name.clone()),

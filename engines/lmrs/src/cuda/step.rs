@@ -71,8 +71,8 @@ pub struct Step {
     gpu: Rc<Gpu>,
     kernel: Kernel,
     pub ring: Ring,
-    /// The version of the compiler; `None` if the kernel is from the cache on disk.
-    pub nvrtc_version: Option<String>,
+    /// The version of the compiler.
+    pub nvrtc_version: String,
     blocks: u32,
     arrivals_per_step: u32,
     /// The arguments that stay the same.
