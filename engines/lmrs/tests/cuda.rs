@@ -1,7 +1,7 @@
 //! Tests the CUDA kernels without a GPU: the decode kernel runs on a CPU (`cuda-emulation`), and NVIDIA's compiler translates
 //! all kernels if it is installed.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests panic, and say why they skip")]
+#![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
 
