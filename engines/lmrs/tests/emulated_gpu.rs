@@ -1,7 +1,7 @@
 //! Runs the program with an emulated GPU, and compares its answers with those of the CPU. Libraries that stand in for NVIDIA's
 //! run the kernels in `cuda-emulation`, so the test needs no GPU.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests panic, and say why they skip")]
+#![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::Path;
 
