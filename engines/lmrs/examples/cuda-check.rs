@@ -280,7 +280,9 @@ fn compare(folder: &ModelFolder, decoder: &mut CudaDecoder, arguments: &Argument
         }
         id = expected;
     }
-    println!("greedy after the prompt, with the CPU's ids as input: {same} of 32 ids are the same, others at {differences:?}");
+    println!(
+        "greedy after the prompt, with the CPU's ids as input: {same} of 32 ids are the same, others at {differences:?}"
+    );
     Ok(())
 }
 

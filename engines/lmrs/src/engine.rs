@@ -146,7 +146,8 @@ impl Device {
             ("cpu", Some(0)) => Ok(Self::Cpu),
             ("cuda", Some(number)) if Self::NAMES.contains(&"cuda") => Ok(Self::Cuda(number)),
             _ => {
-                let message = format!("device `{}`: not one of `{}`", name.escape_debug(), Self::NAMES.join("`, `"));
+                let message =
+                    format!("device `{}`: not one of `{}`", name.escape_debug(), Self::NAMES.join("`, `"));
                 Err(Failed::new(FailureKind::Unsupported, message))
             }
         }

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 /// Runs the program with these requests. Returns its answers, without progress and streamed tokens. `home` is the data
 /// directory.
 fn answers_with_home(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
-    let mut command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines.join("\n"));
+    // No test here uses a GPU, also where there is one.
+    let command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).env("CUDA_VISIBLE_DEVICES", "");
+    let mut command = command.stdin_bytes(lines.join("\n"));
     command = command.stdout_capture().stderr_null();
     if let Some(home) = home {
         command = command.env("ORCHESTRATE_HOME", home);
@@ -480,6 +482,31 @@ fn loads_with_unknown_options_dtypes_devices_or_models_are_refused() {
     let failed = failure(&[&load(r#","options":{"speed":9}"#)]);
     assert_eq!((failed.kind, failed.message.as_str()), (FailureKind::BadRequest, "unknown option `speed`"));
     assert_eq!(failure(&[&load(r#","dtype":"q2_k""#)]).kind, FailureKind::Unsupported);
-    assert_eq!(failure(&[&load(r#","device":"cuda""#)]).kind, FailureKind::Unsupported);
+    assert_eq!(failure(&[&load(r#","device":"tpu""#)]).kind, FailureKind::Unsupported);
     assert_eq!(failure(&[r#"{"type":"load","model":"/nowhere"}"#]).kind, FailureKind::Model);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_a_gpu_the_device_cuda_is_unavailable_and_the_cpu_still_works() {
+    let lines = [load(r#","device":"cuda""#), load(""), IDS_REQUEST.into()];
+    let answers = answers_to(&lines.each_ref().map(String::as_str));
+    let Message::Failed(failed) = &answers[0] else { panic!("not failed: {:?}", answers[0]) };
+    // Without a driver, the message names its library. With a driver, `CUDA_VISIBLE_DEVICES` hides all GPUs.
+    assert_eq!(failed.kind, FailureKind::Unavailable, "{failed:?}");
+    assert!(failed.hint.as_ref().is_some_and(|hint| hint.contains("nvidia-smi")), "{failed:?}");
+    assert_eq!(expect_loaded(&answers[1]).facts.device.as_deref(), Some("cpu"));
+    assert_eq!(ids(&answers[2])[0].len(), 24);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_load_that_only_the_cpu_computes_is_refused_on_a_gpu_by_name() {
+    let refused = failure(&[&load(r#","device":"cuda","dtype":"q8_0""#)]);
+    assert_eq!(refused.kind, FailureKind::Unsupported);
+    assert_eq!(refused.message, "lmrs computes q8_0 weights only on a CPU");
+    assert_eq!(refused.hint.as_deref(), Some("--dtype bf16, or --device cpu"));
+    let refused = failure(&[&load(r#","device":"cuda","options":{"pin":false}"#)]);
+    assert_eq!(refused.kind, FailureKind::Unsupported);
+    assert_eq!(refused.message, "option `pin`: only the device `cpu` has it");
 }

@@ -152,7 +152,10 @@ fn run_prefill(
         unsafe { prefill.run(weights, &rows) }?;
         let rows_with = |is_logits: bool| {
             let is_wanted = move |wanted: &Wanted| (*wanted == Wanted::Logits) == is_logits;
-            let rows = pass.iter().enumerate().filter(move |(_, (_, wanted))| wanted.as_ref().is_some_and(is_wanted));
+            let rows = pass
+                .iter()
+                .enumerate()
+                .filter(move |(_, (_, wanted))| wanted.as_ref().is_some_and(is_wanted));
             rows.map(|(index, _)| index).collect::<Vec<usize>>()
         };
         prefill.largest(weights, &rows_with(false), &mut predictions.ids)?;

@@ -32,16 +32,17 @@ const WITH_TIME: c_uint = 0;
 const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
 
 macro_rules! functions {
-    ($($(#[$about:meta])* $field:ident = $symbol:literal ($($argument:ty),*);)*) => {
-        /// The functions as `cuda.h` declares them. Its macros add `_v2` to some names.
+    ($($field:ident = $symbol:literal $(or $older:literal)? ($($argument:ty),*);)*) => {
+        /// The functions as `cuda.h` declares them. Its macros add `_v2` to some names. Older drivers have an older name of
+        /// some functions, with the same arguments.
         struct Functions {
-            $($(#[$about])* $field: unsafe extern "C" fn($($argument),*) -> Code,)*
+            $($field: unsafe extern "C" fn($($argument),*) -> Code,)*
         }
 
         impl Functions {
             fn load(library: Library) -> Result<Self, Failed> {
                 // SAFETY: every type matches the declaration of that name in cuda.h.
-                unsafe { Ok(Self { $($field: library.function($symbol)?,)* }) }
+                unsafe { Ok(Self { $($field: library.function($symbol)$(.or_else(|_| library.function($older)))??,)* }) }
             }
         }
     };
@@ -84,7 +85,7 @@ functions! {
     event_destroy = "cuEventDestroy_v2" (Opaque);
     event_record = "cuEventRecord" (Opaque, Opaque);
     event_synchronize = "cuEventSynchronize" (Opaque);
-    event_elapsed = "cuEventElapsedTime" (*mut f32, Opaque, Opaque);
+    event_elapsed = "cuEventElapsedTime_v2" or "cuEventElapsedTime" (*mut f32, Opaque, Opaque);
 }
 
 /// `CUdevice_attribute`.
@@ -169,7 +170,8 @@ impl Gpu {
         gpu.check("cuStreamCreate", unsafe { (gpu.functions.stream_create)(&mut stream, NON_BLOCKING) })?;
         gpu.stream = stream;
         gpu.product = gpu.read_product()?;
-        gpu.capability = (gpu.attribute(Attribute::CapabilityMajor)?, gpu.attribute(Attribute::CapabilityMinor)?);
+        gpu.capability =
+            (gpu.attribute(Attribute::CapabilityMajor)?, gpu.attribute(Attribute::CapabilityMinor)?);
         gpu.multiprocessors = gpu.attribute(Attribute::Multiprocessors)?;
         gpu.max_shared_bytes = gpu.attribute(Attribute::MaxSharedBytes)?;
         gpu.refuse_old()?;
@@ -342,9 +344,10 @@ fn failure(device: &str, call: &str, code: Code, error_name: &str) -> Failed {
         // No device, or an invalid one.
         100 | 101 => (FailureKind::Unavailable, "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
         // A stub, or a driver that is too old for the kernels or does not match its kernel module.
-        34 | 35 | 209 | 218 | 222 | 803 | 804 => {
-            (FailureKind::Unavailable, "nvidia-smi    # `CUDA Version` must be at least that of NVRTC; or use `--device cpu`")
-        }
+        34 | 35 | 209 | 218 | 222 | 803 | 804 => (
+            FailureKind::Unavailable,
+            "nvidia-smi    # `CUDA Version` must be at least that of NVRTC; or use `--device cpu`",
+        ),
         // The codes from 700 on, except for launches with wrong arguments, make the context unusable.
         700..=799 => (FailureKind::Device, "load the model again"),
         _ => return Failed::new(FailureKind::Device, message),
@@ -401,7 +404,13 @@ impl Memory {
     }
 
     /// Starts a copy of bytes from this offset to an offset of host memory, after all work that was started before.
-    pub fn start_read(&self, offset: usize, to: &HostMemory, to_offset: usize, bytes: usize) -> Result<(), Failed> {
+    pub fn start_read(
+        &self,
+        offset: usize,
+        to: &HostMemory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<(), Failed> {
         self.expect_inside(offset, bytes);
         assert!(to_offset + bytes <= to.bytes, "a copy beyond the end of host memory");
         let Gpu { functions, stream, .. } = &*self.gpu;
@@ -424,7 +433,10 @@ impl Memory {
     }
 
     fn expect_inside(&self, offset: usize, bytes: usize) {
-        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "a copy beyond the end of device memory");
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "a copy beyond the end of device memory"
+        );
     }
 }
 
@@ -530,7 +542,8 @@ impl Kernel {
     /// kernel has finished.
     pub unsafe fn launch(&self, grid: [u32; 3], parameters: &[*const c_void]) -> Result<(), Failed> {
         let gpu = &self.module.gpu;
-        let mut parameters: Vec<*mut c_void> = parameters.iter().map(|parameter| parameter.cast_mut()).collect();
+        let mut parameters: Vec<*mut c_void> =
+            parameters.iter().map(|parameter| parameter.cast_mut()).collect();
         let [x, y, z] = grid;
         // SAFETY: the caller guarantees the parameters; the driver does not write to them.
         let code = unsafe {
@@ -558,7 +571,8 @@ impl Kernel {
     /// As for `launch`.
     pub unsafe fn launch_cooperative(&self, blocks: u32, parameters: &[*const c_void]) -> Result<(), Failed> {
         let gpu = &self.module.gpu;
-        let mut parameters: Vec<*mut c_void> = parameters.iter().map(|parameter| parameter.cast_mut()).collect();
+        let mut parameters: Vec<*mut c_void> =
+            parameters.iter().map(|parameter| parameter.cast_mut()).collect();
         // SAFETY: the caller guarantees the parameters; the driver does not write to them.
         let code = unsafe {
             let (stream, parameters) = (gpu.stream, parameters.as_mut_ptr());
@@ -621,7 +635,10 @@ mod tests {
         let kind = |code| failure("cuda:0", "cuMemAlloc", code, "CUDA_ERROR").kind;
         assert_eq!(kind(2), FailureKind::OutOfMemory);
         assert_eq!((kind(100), kind(804)), (FailureKind::Unavailable, FailureKind::Unavailable));
-        assert_eq!((kind(700), kind(719), kind(1)), (FailureKind::Device, FailureKind::Device, FailureKind::Device));
+        assert_eq!(
+            (kind(700), kind(719), kind(1)),
+            (FailureKind::Device, FailureKind::Device, FailureKind::Device)
+        );
         let message = failure("cuda:1", "cuMemAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY").message;
         assert_eq!(message, "`cuda:1`: `cuMemAlloc` failed: CUDA_ERROR_OUT_OF_MEMORY (2)");
     }

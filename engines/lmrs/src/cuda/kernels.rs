@@ -94,7 +94,8 @@ impl Ring {
 
     pub fn macros(&self, blocks: u32) -> Vec<String> {
         let Self { warps, slots, slot_bytes, .. } = *self;
-        let sizes = [("SLOTS", slots), ("SLOT_BYTES", slot_bytes), ("WARPS", warps), ("BLOCKS", blocks as usize)];
+        let sizes =
+            [("SLOTS", slots), ("SLOT_BYTES", slot_bytes), ("WARPS", warps), ("BLOCKS", blocks as usize)];
         sizes.map(|(name, size)| format!("-D{name}={size}")).to_vec()
     }
 }
@@ -102,7 +103,12 @@ impl Ring {
 /// The inputs and the outputs of the matrices of a layer.
 fn matrices(shape: &Shape) -> [(usize, usize); 4] {
     let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *shape;
-    [(hidden, (heads + 2 * kv_heads) * head_dim), (heads * head_dim, hidden), (hidden, 2 * inner), (inner, hidden)]
+    [
+        (hidden, (heads + 2 * kv_heads) * head_dim),
+        (heads * head_dim, hidden),
+        (hidden, 2 * inner),
+        (inner, hidden),
+    ]
 }
 
 /// The heads that `decode_step` computes together, as in `decode.cu`.
@@ -129,7 +135,8 @@ pub fn partials(shape: &Shape, blocks: u32) -> usize {
 fn shared_bytes_without_slots(shape: &Shape, warps: usize) -> usize {
     let Shape { hidden, inner, heads, head_dim, .. } = *shape;
     let padded = [hidden, heads * head_dim, inner].map(|inputs| inputs.next_multiple_of(256));
-    let activations = padded.into_iter().max().unwrap_or_default().max(warps * heads_together(shape) * partial(shape));
+    let activations =
+        padded.into_iter().max().unwrap_or_default().max(warps * heads_together(shape) * partial(shape));
     4 * activations + 4 * head_dim + 16 * warps
 }
 
@@ -158,7 +165,9 @@ pub fn image(source: SourceFile, architecture: &str, macros: &[String]) -> Resul
     let bytes = nvrtc.compile(source, &HEADERS, &options)?;
     if bytes.is_empty() {
         let message = format!("NVRTC made no kernels for `{architecture}`");
-        return Err(Failed::new(FailureKind::Unavailable, message).hint("use an NVRTC of the driver's CUDA version"));
+        return Err(
+            Failed::new(FailureKind::Unavailable, message).hint("use an NVRTC of the driver's CUDA version")
+        );
     }
     let image = Image { bytes, nvrtc_version: nvrtc.version()? };
     if let Some(path) = path {
@@ -194,7 +203,9 @@ const DIGEST_BYTES: usize = 16;
 /// Writes an image for the next load: a line with the version, the image, a digest of both. A failure is ignored, because the
 /// image can be compiled again.
 fn write_image(path: &Path, image: &Image) {
-    let (Some(folder), temporary) = (path.parent(), path.with_extension(format!("{}.new", std::process::id()))) else {
+    let (Some(folder), temporary) =
+        (path.parent(), path.with_extension(format!("{}.new", std::process::id())))
+    else {
         return;
     };
     let mut content = [image.nvrtc_version.as_bytes(), b"\n", &image.bytes].concat();
@@ -272,7 +283,9 @@ pub mod tests {
     #[test]
     fn sizes_become_macros() {
         let macros = size_macros(&llama_1b());
-        assert!(macros.contains(&"-DHIDDEN=2048".to_string()) && macros.contains(&"-DEPSILON=1e-5f".to_string()));
+        assert!(
+            macros.contains(&"-DHIDDEN=2048".to_string()) && macros.contains(&"-DEPSILON=1e-5f".to_string())
+        );
         let ring = Ring::new(&llama_1b(), H100_BYTES).unwrap();
         assert_eq!(ring.macros(132), ["-DSLOTS=12", "-DSLOT_BYTES=16384", "-DWARPS=12", "-DBLOCKS=132"]);
     }
@@ -298,7 +311,8 @@ pub mod tests {
         let shape = llama_1b();
         let ring = Ring::new(&shape, H100_BYTES).unwrap();
         let fixed = ["--gpu-architecture=sm_90a".to_string(), "--std=c++17".to_string()];
-        let options: Vec<String> = fixed.into_iter().chain(size_macros(&shape)).chain(ring.macros(132)).collect();
+        let options: Vec<String> =
+            fixed.into_iter().chain(size_macros(&shape)).chain(ring.macros(132)).collect();
         for source in [DECODE, PREFILL] {
             let image = nvrtc.compile(source, &HEADERS, &options).unwrap();
             assert!(image.starts_with(b"\x7fELF"));

@@ -67,7 +67,8 @@ impl Library {
         let symbol = unsafe { self.handle.get::<F>(name.as_bytes()) };
         symbol.map(|function| *function).map_err(|_| {
             let message = format!("`{}` has no `{name}`: the library is too old", self.name);
-            Failed::new(FailureKind::Unavailable, message).hint("nvidia-smi    # CUDA 12.0 or later is needed")
+            Failed::new(FailureKind::Unavailable, message)
+                .hint("nvidia-smi    # CUDA 12.0 or later is needed")
         })
     }
 }
@@ -99,8 +100,10 @@ fn toolkit_folders() -> Vec<PathBuf> {
     let installed = entries_with_prefix(Path::new("/usr/local"), "cuda");
     let parts = ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
     let toolkits = homes.chain(installed).chain([PathBuf::from("/opt/cuda")]);
-    let mut folders: Vec<PathBuf> =
-        toolkits.flat_map(|home| parts.map(|part| home.join(part))).filter(|folder| folder.is_dir()).collect();
+    let mut folders: Vec<PathBuf> = toolkits
+        .flat_map(|home| parts.map(|part| home.join(part)))
+        .filter(|folder| folder.is_dir())
+        .collect();
     folders.extend(python().iter().flat_map(|python| package_folders(python)));
     folders
 }
@@ -121,7 +124,8 @@ fn package_folders(python: &Path) -> Vec<PathBuf> {
         let libraries = [home.join("lib"), home.join("local/lib"), home.join("lib64")];
         libraries.into_iter().flat_map(|folder| entries_with_prefix(&folder, "python3"))
     });
-    let packages = versions.flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.join(name)));
+    let packages =
+        versions.flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.join(name)));
     let libraries = packages.flat_map(|packages| entries_with_prefix(&packages.join("nvidia"), ""));
     libraries.map(|package| package.join("lib")).filter(|folder| folder.is_dir()).collect()
 }

@@ -106,7 +106,8 @@ fn refuse_cpu_options(load: &Load) -> Result<(), Failed> {
     match CPU_OPTIONS.into_iter().find(|name| load.options.contains_key(*name)) {
         Some(name) => {
             let message = format!("option `{name}`: only the device `cpu` has it");
-            Err(Failed::new(FailureKind::Unsupported, message).hint(format!("omit `{name}`, or --device cpu")))
+            Err(Failed::new(FailureKind::Unsupported, message)
+                .hint(format!("omit `{name}`, or --device cpu")))
         }
         None => Ok(()),
     }
@@ -164,7 +165,8 @@ fn expect_free(device: &str, weights_bytes: u64, free_bytes: u64, total_bytes: u
         gigabytes(free_bytes),
         gigabytes(total_bytes)
     );
-    Err(Failed::new(FailureKind::OutOfMemory, message).hint("nvidia-smi    # lists the programs that hold memory"))
+    Err(Failed::new(FailureKind::OutOfMemory, message)
+        .hint("nvidia-smi    # lists the programs that hold memory"))
 }
 
 #[cfg(test)]
@@ -184,7 +186,10 @@ mod tests {
         let refused = [
             (Shape { layer_norm: true, ..llama.clone() }, "LayerNorm"),
             (Shape { rotation: None, ..llama.clone() }, "learned positions"),
-            (Shape { rotation: Some(Rotation::new(1e4, 32)), ..llama.clone() }, "rotations of a part of each head"),
+            (
+                Shape { rotation: Some(Rotation::new(1e4, 32)), ..llama.clone() },
+                "rotations of a part of each head",
+            ),
             (Shape { activation: Activation::GeluTanh, ..llama.clone() }, "activations other than silu"),
             (Shape { windows: vec![Some(4096)], ..llama.clone() }, "windows of attention"),
             (Shape { embedding_scale: 3.0, ..llama.clone() }, "scaled embeddings"),

@@ -26,5 +26,6 @@ use protocol::{Failed, FailureKind};
 
 /// The failure for a model or a setting that only the CPU computes.
 fn only_on_cpu(feature: &str) -> Failed {
-    Failed::new(FailureKind::Unsupported, format!("lmrs computes {feature} only on a CPU")).hint("--device cpu")
+    Failed::new(FailureKind::Unsupported, format!("lmrs computes {feature} only on a CPU"))
+        .hint("--device cpu")
 }

@@ -17,7 +17,8 @@ type Strings = *const *const c_char;
 /// The functions as `nvrtc.h` declares them.
 pub struct Nvrtc {
     version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Status,
-    create: unsafe extern "C" fn(*mut Handle, *const c_char, *const c_char, c_int, Strings, Strings) -> Status,
+    create:
+        unsafe extern "C" fn(*mut Handle, *const c_char, *const c_char, c_int, Strings, Strings) -> Status,
     destroy: unsafe extern "C" fn(*mut Handle) -> Status,
     compile: unsafe extern "C" fn(Handle, c_int, Strings) -> Status,
     log_size: unsafe extern "C" fn(Handle, *mut usize) -> Status,
@@ -56,14 +57,20 @@ impl Nvrtc {
     }
 
     /// Compiles a file to an image that the driver loads. `headers` are the files that it may include.
-    pub fn compile(&self, source: SourceFile, headers: &[SourceFile], options: &[String]) -> Result<Vec<u8>, Failed> {
+    pub fn compile(
+        &self,
+        source: SourceFile,
+        headers: &[SourceFile],
+        options: &[String],
+    ) -> Result<Vec<u8>, Failed> {
         let c_string = |text: &str| CString::new(text).unwrap_or_default();
         let (name, text) = (c_string(source.0), c_string(source.1));
         let texts: Vec<CString> = headers.iter().map(|(_, text)| c_string(text)).collect();
         let names: Vec<CString> = headers.iter().map(|(name, _)| c_string(name)).collect();
         let options: Vec<CString> = options.iter().map(|option| c_string(option)).collect();
-        let pointers =
-            |strings: &[CString]| strings.iter().map(|string| string.as_ptr()).collect::<Vec<*const c_char>>();
+        let pointers = |strings: &[CString]| {
+            strings.iter().map(|string| string.as_ptr()).collect::<Vec<*const c_char>>()
+        };
         let (texts, names, options) = (pointers(&texts), pointers(&names), pointers(&options));
         let mut handle = null_mut();
         // SAFETY: the call writes one pointer. All strings end with a nul and live until the end of this function; the lists
@@ -81,7 +88,11 @@ impl Nvrtc {
         if status != 0 {
             let log = program.text(self.log_size, self.log).unwrap_or_default();
             let log = String::from_utf8_lossy(&log);
-            let message = format!("NVRTC cannot compile `{}` (status {status}): {}", source.0, log.trim_matches(['\0', '\n']));
+            let message = format!(
+                "NVRTC cannot compile `{}` (status {status}): {}",
+                source.0,
+                log.trim_matches(['\0', '\n'])
+            );
             return Err(Failed::new(FailureKind::Internal, message));
         }
         program.text(self.image_size, self.image)

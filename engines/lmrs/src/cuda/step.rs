@@ -91,7 +91,8 @@ pub struct Step {
 impl Step {
     pub fn new(gpu: &Rc<Gpu>, shape: &Shape, weights: &DeviceWeights, ring: Ring) -> Result<Self, Failed> {
         let blocks = gpu.multiprocessors;
-        let macros: Vec<String> = kernels::size_macros(shape).into_iter().chain(ring.macros(blocks)).collect();
+        let macros: Vec<String> =
+            kernels::size_macros(shape).into_iter().chain(ring.macros(blocks)).collect();
         let architecture = kernels::architecture(gpu.capability);
         let Image { bytes, nvrtc_version } = kernels::image(kernels::DECODE, &architecture, &macros)?;
         let threads = ring.threads();
@@ -278,7 +279,8 @@ mod tests {
         let offsets = [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96];
         assert_eq!(offsets.map(address), std::array::from_fn(|index| index as u64 + 1));
         assert_eq!([104, 108, 112, 116, 120, 124].map(number), [14, 15, 16, 17, 18, 19]);
-        let floats = |offset: usize| (0..32).map(|index| f32::from_bits(number(offset + 4 * index))).collect();
+        let floats =
+            |offset: usize| (0..32).map(|index| f32::from_bits(number(offset + 4 * index))).collect();
         let (found_cosines, found_sines): (Vec<f32>, Vec<f32>) = (floats(128), floats(256));
         assert_eq!((found_cosines, found_sines), (cosines, sines));
     }

@@ -54,7 +54,8 @@ impl DeviceWeights {
         let Shape { vocabulary, hidden, inner, layers, heads, kv_heads, head_dim, .. } = *shape;
         let attention = (2 * heads + 2 * kv_heads) * head_dim * hidden;
         let tables = if shape.tied { 1 } else { 2 };
-        let numbers = layers as u64 * (attention + 3 * inner * hidden) as u64 + (tables * vocabulary * hidden) as u64;
+        let numbers =
+            layers as u64 * (attention + 3 * inner * hidden) as u64 + (tables * vocabulary * hidden) as u64;
         let norms = (2 * layers + 1) as u64 * (4 * hidden) as u64;
         let padding = (8 * layers + 8) as u64 * ALIGNMENT as u64;
         2 * numbers + norms + padding
@@ -97,7 +98,17 @@ struct Upload<'a> {
 
 impl Upload<'_> {
     fn layer(&mut self, layer: &Layer) -> Result<LayerAddresses, Failed> {
-        let Layer { attention_norm, queries, keys, values, attention_output, feed_forward_norm, up, down, .. } = layer;
+        let Layer {
+            attention_norm,
+            queries,
+            keys,
+            values,
+            attention_output,
+            feed_forward_norm,
+            up,
+            down,
+            ..
+        } = layer;
         let gate = layer.gate.as_ref().ok_or_else(|| super::only_on_cpu("a feed-forward without a gate"))?;
         Ok(LayerAddresses {
             qkv: self.linears(&[queries, keys, values])?,
@@ -171,7 +182,8 @@ impl Upload<'_> {
 
 fn rows_of(matrix: &Matrix) -> Result<&[u8], Failed> {
     if *matrix.format != BF16 {
-        return Err(super::only_on_cpu(&format!("{} weights", matrix.format.name)).hint("--dtype bf16, or --device cpu"));
+        return Err(super::only_on_cpu(&format!("{} weights", matrix.format.name))
+            .hint("--dtype bf16, or --device cpu"));
     }
     Ok(matrix.region().bytes())
 }
@@ -181,7 +193,15 @@ pub fn refuse_unsupported(weights: &Weights) -> Result<(), Failed> {
     weights.matrices().try_for_each(|matrix| rows_of(matrix).map(|_| ()))?;
     for layer in &weights.layers {
         let Layer { queries, keys, values, attention_output, gate, up, down, .. } = layer;
-        let linears = [Some(queries), Some(keys), Some(values), Some(attention_output), gate.as_ref(), Some(up), Some(down)];
+        let linears = [
+            Some(queries),
+            Some(keys),
+            Some(values),
+            Some(attention_output),
+            gate.as_ref(),
+            Some(up),
+            Some(down),
+        ];
         if linears.into_iter().flatten().any(|linear| linear.bias.is_some()) {
             return Err(super::only_on_cpu("biases"));
         }
