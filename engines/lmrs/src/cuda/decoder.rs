@@ -265,6 +265,11 @@ impl Decoder for CudaDecoder {
         cache.truncate(ids);
     }
 
+    /// Longer passes use more of the GPU, and still take a few milliseconds.
+    fn max_pass_rows(&self) -> usize {
+        prefill::MAX_ROWS
+    }
+
     fn device_memory(&self) -> Option<DeviceMemory> {
         Some(self.gpu.device_memory())
     }

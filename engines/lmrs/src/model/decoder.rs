@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use protocol::{DeviceMemory, Failed};
 
+use super::MAX_PASS_ROWS;
 use crate::matrix::Rows;
 use crate::pool::Pool;
 
@@ -36,6 +37,11 @@ pub trait Decoder {
 
     /// Removes all but the first `ids` ids of the cache.
     fn truncate(&mut self, cache: &mut Self::Cache, ids: usize);
+
+    /// The most rows of a pass, and the most rows of long prompts in a step.
+    fn max_pass_rows(&self) -> usize {
+        MAX_PASS_ROWS
+    }
 
     /// The memory of the device, if the network is not in the memory of the host.
     fn device_memory(&self) -> Option<DeviceMemory> {

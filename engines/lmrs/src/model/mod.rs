@@ -24,8 +24,9 @@ use decoder::{Decoder, Predictions};
 use sequence::{Drafts, Sequence};
 use step::{Schedule, chunk_rows};
 
-/// The most rows of a pass, and the most rows of long prompts in a step. While another request waits for its next token, the
-/// limit of a step is `step::MAX_ROWS_WHILE_DECODING`. Requests can be cancelled only between two steps, so steps are short.
+/// The most rows of a pass, and the most rows of long prompts in a step, unless the decoder has another limit. While another
+/// request waits for its next token, the limit of a step is `step::MAX_ROWS_WHILE_DECODING`. Requests can be cancelled only
+/// between two steps, so steps are short.
 pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The most caches that keep their keys and values for later requests: twice the requests that may overlap.
@@ -244,7 +245,7 @@ fn score<D: Decoder>(decoder: &mut D, cache: &mut D::Cache, ids: &[u32]) -> Resu
     };
     let mut scores = Vec::with_capacity(next.len());
     while !inputs.is_empty() {
-        let (chunk, later) = inputs.split_at(chunk_rows(inputs.len(), MAX_PASS_ROWS));
+        let (chunk, later) = inputs.split_at(chunk_rows(inputs.len(), decoder.max_pass_rows()));
         decoder.forward_each(cache, chunk, &mut |pool, logits| {
             let (targets, rest) = next.split_at(logits.tokens());
             let bits: Vec<_> = targets.iter().map(|_| AtomicU64::new(0)).collect();

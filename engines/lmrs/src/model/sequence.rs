@@ -113,7 +113,7 @@ pub fn advance<D: Decoder>(
     predictions: &mut Predictions,
     emit: &mut Emit,
 ) {
-    let chunks = step::plan(sequences, schedule);
+    let chunks = step::plan(sequences, schedule, decoder.max_pass_rows());
     let mut remaining = chunks.as_slice();
     while !remaining.is_empty() {
         let (chunks, later) = remaining.split_at(step::chunks_of_pass(remaining));

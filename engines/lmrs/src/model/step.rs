@@ -4,7 +4,6 @@
 //! `MAX_DECODE_ROWS` rows, where each row gets the same bits as alone. Passes for long prompts contain only chunks
 //! of long prompts.
 
-use super::MAX_PASS_ROWS;
 use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
@@ -44,8 +43,9 @@ enum Kind {
     Long,
 }
 
-/// Plans the chunks of a step, sorted by kind. Drafts are appended to the ids of their sequence.
-pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Chunk> {
+/// Plans the chunks of a step, sorted by kind, with at most `max_pass_rows` rows of long prompts. Drafts are appended to the ids of
+/// their sequence.
+pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule, max_pass_rows: usize) -> Vec<Chunk> {
     let any_decoding = sequences.iter().any(|sequence| sequence.generated() > 0);
     let any_unread = sequences.iter().any(|sequence| sequence.generated() == 0);
     let prompts_first = schedule == Schedule::Together && any_unread;
@@ -55,7 +55,7 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
     order.sort_by_key(|index| sequences[*index].generated());
     let mut prompts_left = sequences.iter().filter(|sequence| sequence.uncached() > MAX_DECODE_ROWS).count();
     let mut rows_left =
-        if schedule == Schedule::Shared && any_decoding { MAX_ROWS_WHILE_DECODING } else { MAX_PASS_ROWS };
+        if schedule == Schedule::Shared && any_decoding { MAX_ROWS_WHILE_DECODING } else { max_pass_rows };
     let mut chunks = Vec::with_capacity(sequences.len());
     for index in order {
         let sequence = &mut *sequences[index];
