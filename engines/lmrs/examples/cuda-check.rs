@@ -35,7 +35,7 @@ cuda-check: compares a GPU's decode step with a CPU's network in f32, and measur
   --compared N     positions compared with the CPU; default: 8; 0: no CPU network
   --prompt N       the length of the prompt that is compared; default: 40
   --device N       the number of the GPU; default: 0
-  --slot-bytes N   bytes of a slot of the ring; default: chosen by the shape
+  --ring WxSxB     warps, slots and bytes of a slot, such as 12x12x16384; default: chosen by the shape
   --no-prefill     computes prompts as steps, without cuBLAS
   --compile        only compiles the kernels for an H100 (132 multiprocessors, 232448 bytes); needs no GPU
 ";
@@ -77,7 +77,10 @@ fn arguments() -> Result<Option<Arguments>> {
             "--compared" => parsed.compared = value()?.parse()?,
             "--prompt" => parsed.prompt = value()?.parse()?,
             "--device" => parsed.device = value()?.parse()?,
-            "--slot-bytes" => parsed.experiment.slot_bytes = Some(value()?.parse()?),
+            "--ring" => {
+                let sizes: Vec<usize> = value()?.split('x').map(str::parse).collect::<Result<_, _>>()?;
+                parsed.experiment.ring = Some(sizes.as_slice().try_into().context("`--ring` needs WxSxB")?);
+            }
             "--no-prefill" => parsed.experiment.without_prefill = true,
             "--compile" => parsed.only_compiles = true,
             option if option.starts_with('-') => bail!("unknown option `{option}`"),
@@ -95,7 +98,7 @@ fn main() -> Result<()> {
     };
     let folder = ModelFolder::open(Path::new(&arguments.folder))?;
     if arguments.only_compiles {
-        return compile(&folder, arguments.experiment.slot_bytes);
+        return compile(&folder, arguments.experiment.ring);
     }
     println!("loading on cuda:{}", arguments.device);
     let began = Instant::now();
@@ -125,11 +128,11 @@ fn failure(failed: Failed) -> anyhow::Error {
 }
 
 /// Compiles the kernels into the cache on disk.
-fn compile(folder: &ModelFolder, slot_bytes: Option<usize>) -> Result<()> {
+fn compile(folder: &ModelFolder, sizes: Option<[usize; 3]>) -> Result<()> {
     let shape = Shape::of(folder).map_err(failure)?;
     let (blocks, shared_bytes) = H100;
-    let ring = match slot_bytes {
-        Some(slot_bytes) => Ring::with_slots_of(&shape, shared_bytes, slot_bytes),
+    let ring = match sizes {
+        Some(sizes) => Ring::with_sizes(&shape, shared_bytes, sizes),
         None => Ring::new(&shape, shared_bytes),
     };
     let ring = ring.context("no ring fits")?;

@@ -55,20 +55,30 @@ impl Ring {
 
     /// The ring with as many slots of this size as fit. `None` if a row is longer than a slot, or if two slots do not fit.
     pub fn with_slots_of(shape: &Shape, max_shared_bytes: usize, slot_bytes: usize) -> Option<Self> {
-        let Shape { hidden, inner, heads, head_dim, .. } = *shape;
-        let longest = (2 * inner).max(2 * heads * head_dim).max(4 * hidden);
         let slot_bytes = slot_bytes.next_multiple_of(128);
         // Each slot has two barriers of 8 bytes.
         let free_bytes = max_shared_bytes.checked_sub(shared_bytes_without_slots(shape, MAX_WARPS))?;
         let all_slots = free_bytes / (slot_bytes + 16);
-        if slot_bytes < longest || all_slots < 2 {
+        if all_slots < 2 {
             return None;
         }
         let slots_of_warp = all_slots.div_ceil(MAX_WARPS);
         let warps = all_slots / slots_of_warp;
-        let slots = warps * slots_of_warp;
+        Self::with_sizes(shape, max_shared_bytes, [warps, warps * slots_of_warp, slot_bytes])
+    }
+
+    /// A ring with these numbers of warps, slots and bytes of a slot, if `decode_step` can use it and it fits.
+    pub fn with_sizes(
+        shape: &Shape,
+        max_shared_bytes: usize,
+        [warps, slots, slot_bytes]: [usize; 3],
+    ) -> Option<Self> {
+        let Shape { hidden, inner, heads, head_dim, .. } = *shape;
+        let longest = (2 * inner).max(2 * heads * head_dim).max(4 * hidden);
         let shared_bytes = shared_bytes_without_slots(shape, warps) + slots * (slot_bytes + 16);
-        Some(Self { warps, slots, slot_bytes, shared_bytes })
+        let is_usable = slot_bytes >= longest && slot_bytes.is_multiple_of(16) && warps >= 2;
+        let fits = slots >= 2 && slots.is_multiple_of(warps) && shared_bytes <= max_shared_bytes;
+        (is_usable && fits).then_some(Self { warps, slots, slot_bytes, shared_bytes })
     }
 
     /// The bytes in all slots if they are full, on average over the bytes of a layer.
@@ -264,6 +274,11 @@ pub mod tests {
         let shape = Shape { inner: 2048, ..llama_1b() };
         let ring = Ring::with_slots_of(&shape, H100_BYTES, 8192).unwrap();
         assert_eq!((ring.warps, ring.slots), (13, 26));
+        let with_sizes = |sizes| Ring::with_sizes(&shape, H100_BYTES, sizes);
+        assert_eq!(with_sizes([13, 26, 8192]), Some(ring));
+        for unusable in [[13, 25, 8192], [1, 26, 8192], [13, 26, 4096], [13, 26, 8200], [14, 28, 8192]] {
+            assert_eq!(with_sizes(unusable), None, "{unusable:?}");
+        }
     }
 
     #[test]

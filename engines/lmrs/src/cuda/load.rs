@@ -29,8 +29,8 @@ const RESERVED_BYTES: u64 = 256 << 20;
 /// Changes of a load for experiments.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Experiment {
-    /// Bytes of a slot of the ring.
-    pub slot_bytes: Option<usize>,
+    /// The warps, the slots and the bytes of a slot of the ring.
+    pub ring: Option<[usize; 3]>,
     /// Computes every row of a prompt as a step, without cuBLAS.
     pub without_prefill: bool,
 }
@@ -51,8 +51,8 @@ pub fn load(
     let gpu = Gpu::open(number)?;
     let too_long = || only_on_cpu("rows of weights that are so long");
     let shared_bytes = gpu.max_shared_bytes as usize;
-    let ring = match experiment.slot_bytes {
-        Some(slot_bytes) => Ring::with_slots_of(&shape, shared_bytes, slot_bytes),
+    let ring = match experiment.ring {
+        Some(sizes) => Ring::with_sizes(&shape, shared_bytes, sizes),
         None => Ring::new(&shape, shared_bytes),
     };
     let ring = ring.ok_or_else(too_long)?;
