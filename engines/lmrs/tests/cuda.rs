@@ -63,8 +63,8 @@ const SIZES: [&str; 12] = [
     "-DEPSILON=1e-05f",
     "-DBLOCKS=132",
     "-DSLOT_BYTES=16384",
-    "-DSLOTS=11",
-    "-DWARPS=11",
+    "-DSLOTS=12",
+    "-DWARPS=6",
 ];
 
 #[test]
