@@ -294,6 +294,12 @@ fn own_scenario(name: &str, value: &Value) -> Result<Scenario> {
         bail!("{}: `like`: {}", key(), unknown_name("scenario", &own.like, &names));
     };
     let set = axis_values(&own.axes).with_context(key)?.leak();
+    let sets_tokens = !set.prompt_tokens.is_empty() || !set.new_tokens.is_empty();
+    ensure!(
+        !sets_tokens || set.length_file().is_none(),
+        "{}: `lengths` names a file, so `prompt-tokens` and `new-tokens` have no effect\nhint: leave them out",
+        key()
+    );
     ensure!(own.iterations != Some(0), "{}: `iterations`: expected a whole number, at least 1", key());
     let about = own.about.unwrap_or_else(|| format!("like {}, from the run file", base.name));
     Ok(Scenario {

@@ -13,7 +13,7 @@ use crate::plan::context::Unfit;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Prompt, Role, Verification, Workload, context, models};
 use crate::record::RunRecord;
-use crate::text::{self, plural};
+use crate::text::{self, plural, with_commas};
 use anyhow::Result;
 use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS};
 
@@ -177,7 +177,10 @@ fn describe_requests(plan: &Plan, workload: &Workload) -> String {
         None => " after warm-up".into(),
     };
     let caches = if workload.shape.prefix_cache { "; prefix caches are allowed" } else { "" };
-    format!("{}: {requests}{warm_up}{caches}", workload.label)
+    let lengths = workload.shape.lengths.file().map_or_else(String::new, |file| {
+        format!("; lengths of {}: {}", file.name(), plural(with_commas(file.requests()), "request"))
+    });
+    format!("{}: {requests}{warm_up}{caches}{lengths}", workload.label)
 }
 
 /// A round of overlapping requests has several of them. A search of the highest rate has as many as it needs.

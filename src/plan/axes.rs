@@ -9,14 +9,13 @@ use clap::Args;
 use protocol::{Padding, Speculation};
 
 use super::arrivals::{Burstiness, MAX_REQUESTS, Rate, RoundLength};
+use super::length_files::{LengthFile, MAX_TOKENS};
 use super::lengths::{self, Lengths};
 use super::texts::Text;
-use super::traces::{Trace, TraceRequest};
+use super::traces::Trace;
 use crate::shell::{choice_parser, pasteable, whole_number};
 pub use shape::{PageCache, Shape};
 
-/// The most tokens of a prompt, a depth or an output: far more than any model's context.
-const MAX_TOKENS: u32 = 1 << 24;
 const MAX_BATCH: u32 = 1024;
 const MAX_TURNS: u32 = 1024;
 /// The axes of lengths.
@@ -165,9 +164,9 @@ macro_rules! axes {
             /// The options of the command line that set these values.
             pub fn options(&self) -> Vec<String> {
                 let lists = [$((stringify!($axis), self.$axis.iter().map(|it| it.word()).collect::<Vec<_>>()),)+];
-                // A trace has its own lengths.
+                let has_own_lengths = !self.trace.is_empty() || self.axes().length_file().is_some();
                 let is_given = |(axis, values): &(&str, Vec<String>)| {
-                    !values.is_empty() && (self.trace.is_empty() || !LENGTHS.contains(axis))
+                    !values.is_empty() && !(has_own_lengths && LENGTHS.contains(axis))
                 };
                 let lists = lists.into_iter().filter(is_given);
                 let option = |(axis, values): (&str, Vec<String>)| {
@@ -237,8 +236,9 @@ axes! {
     #[arg(value_name = "N", value_parser = whole_number(1, MAX_REQUESTS))]
     requests: u32, shape.requests, "requests", Named::Unusual, "requests ";
     /// How lengths vary in `serve` and `offline`, separated by commas: `quarters` (prompts of four lengths), `even` (all equal),
-    /// `uniform`, `lognormal` (many short, few long); default: `quarters`
-    #[arg(value_name = "KIND", value_parser = choice_parser(lengths::NAMES))]
+    /// `uniform`, `lognormal` (many short, few long), or a file with the lengths of real requests; default: `quarters`. A line of the
+    /// file has prompt tokens and new tokens: `120,64`
+    #[arg(value_name = "KIND|FILE")]
     lengths: Lengths, shape.lengths, "lengths", Named::NotDefault, "";
     /// Numbers of tokens before each prompt that all requests of a round share, separated by commas, as those of a system prompt;
     /// prefix caches are then allowed; only in `serve` and `offline`, default: 0
@@ -269,6 +269,11 @@ impl<'a> Axes<'a> {
     pub const fn of(prompt_tokens: &'a [u32], new_tokens: &'a [u32]) -> Self {
         Self { prompt_tokens, new_tokens, ..Self::NONE }
     }
+
+    /// The first file that gives the lengths of prompts and outputs.
+    pub fn length_file(&self) -> Option<LengthFile> {
+        self.lengths.iter().find_map(|it| it.file())
+    }
 }
 
 #[cfg(test)]
@@ -283,11 +288,8 @@ impl Point {
     fn derive(&mut self) {
         self.shape.text = self.text.kind();
         self.shape.prefix_cache = self.shape.shared_prefix > 0 || self.shape.turns > 1;
-        if let Some(trace) = self.shape.trace {
-            let longest =
-                |tokens: fn(&TraceRequest) -> u32| trace.requests().iter().map(tokens).max().unwrap_or(1);
-            (self.prompt_tokens, self.new_tokens) =
-                (longest(|it| it.prompt_tokens), longest(|it| it.new_tokens));
+        if let Some(longest) = self.shape.longest_of_file() {
+            (self.prompt_tokens, self.new_tokens) = (longest.prompt_tokens, longest.new_tokens);
         }
     }
 
@@ -379,12 +381,13 @@ impl Value for Trace {
 
 impl Value for Lengths {
     fn word(self) -> String {
-        name_in(&lengths::NAMES, self)
+        self.file().map_or_else(|| name_in(&lengths::NAMES, self), |file| file.path().into())
     }
 
     fn shown(self) -> String {
         match self {
             Self::Even => "even lengths".into(),
+            Self::File(file) => file.name(),
             other => other.word(),
         }
     }

@@ -26,7 +26,10 @@ impl ContextLimit {
 /// The reason why a request does not fit. `None` if it fits, if the context is unknown, or if the prompt is longer than the
 /// context on purpose (`--prompts beyond`).
 pub fn excess(context: Option<u32>, prompt_tokens: usize, workload: &Workload) -> Option<String> {
-    let max_new_tokens = workload.max_new_tokens;
+    let tokens_before = workload.shape.tokens_before_prompt() as usize;
+    let of_file = workload.shape.largest_of_file().filter(|_| matches!(workload.prompt, Prompt::Tokens(_)));
+    let of_file = of_file.map(|it| (tokens_before + it.prompt_tokens as usize, it.new_tokens));
+    let (prompt_tokens, max_new_tokens) = of_file.unwrap_or((prompt_tokens, workload.max_new_tokens));
     if workload.shape.text.length() == Length::BeyondContext {
         return None;
     }
@@ -126,12 +129,21 @@ fn refusal(
     let sets_depth =
         |(workload, _): &(Workload, String)| selection.axes.depth.contains(&workload.shape.depth);
     let is_too_deep = refused.iter().any(|it| it.0.shape.depth > 0 && sets_depth(it));
+    let of_file = || {
+        let file = refused.iter().find_map(|(workload, _)| workload.shape.lengths.file())?;
+        let (tokens, path) = (with_commas(context as usize), file.path());
+        Some(format!(
+            "leave out the requests of `{path}` with more than {tokens} tokens; or another model with `-m`"
+        ))
+    };
     let hint = match (room, largest_depth(selection, context).filter(|_| is_too_deep)) {
         (_, Some(depth)) => this_command_with_value("--depth", None, &depth.to_string()),
         (Some(room), _) if selection.axes.new_tokens.iter().any(|&requested| requested > room) => {
             this_command_with_value("--new-tokens", None, &room.to_string())
         }
-        _ => "orchestrate scenarios # for another scenario; or another model with `-m`".into(),
+        _ => of_file().unwrap_or_else(|| {
+            "orchestrate scenarios # for another scenario; or another model with `-m`".into()
+        }),
     };
     format!("the requests do not fit the context of {models}:\n{}\nhint: {hint}", lines.join("\n"))
 }

@@ -1,6 +1,12 @@
 //! The lengths of prompts and outputs in a window of overlapping requests. They are the same in every window, for every engine.
 
+use std::path::Path;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+
+use super::length_files::LengthFile;
+use crate::shell::{did_you_mean, listed};
 
 /// How lengths vary, up to the longest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +22,8 @@ pub enum Lengths {
     /// Prompts and outputs with many short ones and few long ones: half of them have at most a quarter of the longest, 1 of 100 has
     /// all of it.
     Lognormal,
+    /// Prompts and outputs as long as those of real requests.
+    File(LengthFile),
 }
 
 /// The names on the command line and in records.
@@ -38,10 +46,23 @@ impl Lengths {
         *self == Self::default()
     }
 
+    pub fn file(self) -> Option<LengthFile> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Quarters | Self::Even | Self::Uniform | Self::Lognormal => None,
+        }
+    }
+
+    /// The same lengths, with the requests of a window if they come from a file.
+    pub fn drawn(self, requests: u32, seed: u64) -> Self {
+        self.file().map_or(self, |file| Self::File(file.draw(requests, seed)))
+    }
+
     /// The number of tokens in the prompt of this request of a window.
     pub fn of_prompt(self, longest: u32, request: u32) -> u32 {
         match self {
             Self::Quarters => quarters(longest, request),
+            Self::File(file) => file.of_request(request).map_or(longest, |it| it.prompt_tokens),
             _ => self.at(longest, request, PROMPT_STEP),
         }
     }
@@ -50,6 +71,8 @@ impl Lengths {
     pub fn of_output(self, longest: u32, request: u32) -> u32 {
         match self {
             Self::Quarters => longest,
+            // A warm-up may ask for fewer tokens than the file has.
+            Self::File(file) => file.of_request(request).map_or(longest, |it| it.new_tokens.min(longest)),
             _ => self.at(longest, request, OUTPUT_STEP),
         }
     }
@@ -57,11 +80,28 @@ impl Lengths {
     fn at(self, longest: u32, request: u32, step: f64) -> u32 {
         let quantile = (0.5 + f64::from(request) * step).fract();
         let share = match self {
-            Self::Quarters | Self::Even => 1.0,
+            Self::Quarters | Self::Even | Self::File(_) => 1.0,
             Self::Uniform => 0.25 + 0.75 * quantile,
             Self::Lognormal => 0.25 * (LOGNORMAL_SIGMA * stats::normal_quantile(quantile)).exp(),
         };
         ((f64::from(longest) * share).round() as u32).clamp(1, longest.max(1))
+    }
+}
+
+impl FromStr for Lengths {
+    type Err = String;
+
+    /// A kind, or the path of a file.
+    fn from_str(word: &str) -> Result<Self, String> {
+        if let Some((_, lengths)) = NAMES.iter().find(|(name, _)| *name == word) {
+            return Ok(*lengths);
+        }
+        let names = NAMES.map(|(name, _)| name);
+        if !word.contains(['/', '.']) {
+            let hint = did_you_mean(word, &names).unwrap_or_else(|| listed(&names));
+            return Err(format!("no kind of lengths; a file needs a path, as in `./{word}`\nhint: {hint}"));
+        }
+        LengthFile::read(Path::new(word)).map(Self::File).map_err(|error| format!("{error:#}"))
     }
 }
 
@@ -96,6 +136,15 @@ mod tests {
         assert_eq!(all(Lengths::Quarters, Lengths::of_output), [400; 400]);
         let first: Vec<u32> = (0..5).map(|it| Lengths::Quarters.of_prompt(64, it)).collect();
         assert_eq!(first, [64, 48, 32, 16, 64]);
+    }
+
+    #[test]
+    fn a_word_that_is_no_kind_and_no_path_gets_a_hint() {
+        assert_eq!("even".parse(), Ok(Lengths::Even));
+        let expected =
+            "no kind of lengths; a file needs a path, as in `./unifor`\nhint: did you mean `uniform`?";
+        assert_eq!("unifor".parse::<Lengths>().unwrap_err(), expected);
+        assert!("./absent.csv".parse::<Lengths>().unwrap_err().contains("No such file"));
     }
 
     #[test]

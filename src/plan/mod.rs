@@ -11,6 +11,7 @@ pub mod context;
 pub mod dtype;
 mod inputs;
 pub mod latency_limits;
+mod length_files;
 mod lengths;
 mod memory_fit;
 mod metric_id;

@@ -247,7 +247,7 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
             (None, None) => Prompt::Tokens(point.all_prompt_tokens()),
         },
         max_new_tokens: point.new_tokens,
-        shape: point.shape,
+        shape: point.shape.with_drawn_lengths(selection.seed),
         ignore_eos: point.new_tokens > 1,
         sampling: temperature.map(sampling).filter(|_| !scores_text),
         warmup: if is_launch || scores_text { Some(0) } else { selection.warmup },
@@ -273,7 +273,8 @@ pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Opt
         // A single length that does not fit is an error, because the user named this length and no other. The usual length of a
         // window becomes that of the context.
         let is_sweep = axes.prompt_tokens.len() > 1 || scores_text && selection.axes.prompt_tokens.is_empty();
-        let longest = context.filter(|_| has_length && is_sweep).and_then(|it| longest_prompt(&point, it));
+        let is_shortened = has_length && is_sweep && point.shape.longest_of_file().is_none();
+        let longest = context.filter(|_| is_shortened).and_then(|it| longest_prompt(&point, it));
         let with_length = |prompt_tokens| Point { prompt_tokens, ..point };
         let without_depth = |prompt_tokens| {
             let shape = Shape { depth: 0, ..point.shape };

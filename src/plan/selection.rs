@@ -112,6 +112,7 @@ pub fn resolve<'a>(
     };
     values::check(&selection)?;
     check_texts(&selection)?;
+    check_length_files(&selection)?;
     check_kinds(&selection)?;
     check_unused(&selection)?;
     values::check_alone(&selection)?;
@@ -529,6 +530,34 @@ fn check_texts(selection: &Selection) -> Result<()> {
         if is_set {
             let message =
                 format!("{option}: the prompts of `--prompts` have lengths of their own, and no depth");
+            let hint = this_command_without(&[(option, true)], &[]);
+            return Err(Usage(format!("{message}\nhint: {hint}")).into());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses two files of lengths with one name, because values are found by labels. Refuses other lengths beside those of a file.
+fn check_length_files(selection: &Selection) -> Result<()> {
+    let set = &selection.axes;
+    for scenario in &selection.scenarios {
+        let axes = scenario.axes_with(set);
+        let Some(file) = axes.length_file() else { continue };
+        let mut names: Vec<String> = axes.lengths.iter().filter_map(|it| Some(it.file()?.name())).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!("--lengths: two files have the name `{}` in labels", pair[0]);
+            return Err(Usage(format!("{message}\nhint: rename one of the files")).into());
+        }
+        let has_own_text = axes.prompts.iter().any(|text| !text.has_length_of_axis());
+        let others = [
+            ("--prompt-tokens", !set.prompt_tokens.is_empty()),
+            ("--new-tokens", !set.new_tokens.is_empty()),
+            ("--prompt", selection.prompt.is_some()),
+            ("--prompts", has_own_text),
+        ];
+        if let Some((option, _)) = others.into_iter().find(|(_, is_set)| *is_set) {
+            let message = format!("{option}: the lengths of requests come from `--lengths {}`", file.path());
             let hint = this_command_without(&[(option, true)], &[]);
             return Err(Usage(format!("{message}\nhint: {hint}")).into());
         }

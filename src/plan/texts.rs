@@ -258,11 +258,7 @@ impl PromptFile {
         };
         let texts: Vec<String> = lines.map(prompt).collect::<Result<_>>()?;
         ensure!(!texts.is_empty(), "the file has no prompts");
-        Ok(Self {
-            path: path.to_string_lossy().into(),
-            digest: paths::digest(text.as_bytes()),
-            texts: texts.into(),
-        })
+        Ok(Self { path: path.to_string_lossy().into(), digest: digest(&text), texts: texts.into() })
     }
 
     /// The name in labels: that of the file without its folder.
@@ -275,6 +271,11 @@ pub(super) fn read_text(path: &Path) -> Result<String> {
     let facts = std::fs::metadata(path)?;
     ensure!(facts.is_file() && facts.len() <= MAX_FILE_BYTES, "not a file, or larger than 64 MiB");
     std::fs::read_to_string(path).map_err(|error| anyhow!(file_problem(&error, path)))
+}
+
+/// The digest by which a record knows the content of a file.
+pub(super) fn digest(text: &str) -> String {
+    paths::digest(text.as_bytes())
 }
 
 /// The name of a file without its folder.

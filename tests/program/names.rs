@@ -206,6 +206,11 @@ fn a_command_line_that_cannot_be_parsed_has_an_error_and_a_hint_of_the_usual_for
             "orchestrate -e sh -s serve --trace FILE",
         ),
         (
+            &["-e", "sh", "-s", "serve", "--lengths", "chat.toml"],
+            "--lengths chat.toml: line 1: expected columns `prompt_tokens` and `new_tokens` in the heading",
+            "orchestrate -e sh -s serve --lengths FILE",
+        ),
+        (
             &["-e", "sh", "-s", "serve", "--request-rate", "fast"],
             "--request-rate fast: expected requests per second from 0.001 to 1,000,000, as in `2.5`, or `highest`",
             "orchestrate -e sh -s serve --request-rate 2.5",

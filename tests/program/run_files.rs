@@ -232,6 +232,20 @@ fn a_mistake_in_a_run_file_is_refused_with_its_key_and_a_hint() {
 }
 
 #[test]
+fn a_scenario_with_a_file_of_lengths_has_no_other_lengths() {
+    let scratch = Scratch::new();
+    let file = scratch.join("chat.csv");
+    std::fs::write(&file, "8,2\n").unwrap();
+    for key in ["prompt-tokens", "new-tokens"] {
+        let lengths = format!("lengths = {:?}", file.to_str().unwrap());
+        let text = format!("[scenarios.mine]\nlike = \"serve\"\n{key} = 8\n{lengths}\n");
+        let refused =
+            "`scenarios.mine`: `lengths` names a file, so `prompt-tokens` and `new-tokens` have no effect";
+        run(&scratch, &text, &[]).exits_with(2).assert_stderr(&[refused]);
+    }
+}
+
+#[test]
 fn a_scenario_has_no_setting_that_its_kind_of_work_cannot_have() {
     let scratch = Scratch::new();
     for (like, setting) in

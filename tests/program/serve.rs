@@ -227,6 +227,43 @@ fn requests_of_a_window_may_have_lengths_of_a_distribution() {
     assert_eq!(run.report["outputs"][0]["status"], "exact", "{}", run.report["outputs"]);
 }
 
+#[test]
+fn all_engines_get_the_lengths_of_the_same_real_requests() {
+    let scratch = Scratch::new();
+    let file = scratch.join("chat.csv");
+    let lengths = [(5, 3), (8, 2), (16, 4), (24, 6), (30, 1)];
+    let lines = lengths.map(|(prompt, new)| format!("{new},{prompt}"));
+    std::fs::write(&file, format!("GeneratedTokens,ContextTokens\n{}\n", lines.join("\n"))).unwrap();
+    let options = ["-s", "serve", "--concurrency", "2", "--lengths", file.to_str().unwrap()];
+    let engines = [("a", FOUR_AT_ONCE), ("b", FOUR_AT_ONCE)];
+    let run = run_selected(&engines, Verifier::Engine(""), &[&options, SHORT].concat());
+    let used = |label: &str| -> Vec<(u64, u64)> {
+        let sample = run.record.samples_of(label).remove(0).clone();
+        let sequences = sample["iteration"]["sequences"].as_array().unwrap().clone();
+        let of = |it: &Value| {
+            (it["prompt_tokens"].as_u64().unwrap(), it["output_ids"].as_array().unwrap().len() as u64)
+        };
+        sequences.iter().map(of).collect()
+    };
+    assert_eq!((used("a").len(), used("a")), (8, used("b")));
+    assert!(used("a").iter().all(|it| lengths.contains(it)), "{:?}", used("a"));
+    // Eight parts of the file, from short to long, give a request each.
+    assert_eq!(used("a").iter().filter(|it| **it == (30, 1)).count(), 1, "{:?}", used("a"));
+    assert_eq!(run.case_of("a")["case"], "serve 2 chat.csv");
+    assert_eq!(run.report["outputs"][0]["status"], "exact", "{}", run.report["outputs"]);
+    let stored = &run.record.header()["plan"]["cases"][0]["workload"]["lengths"]["file"];
+    assert_eq!((&stored["requests"], &stored["largest"]), (&5.into(), &serde_json::json!([30, 1])));
+    assert_eq!(stored["drawn"].as_array().unwrap().len(), 8, "{stored}");
+    // Each of these requests fits the context of 2,048 tokens. A request with the longest of both would not.
+    std::fs::write(&file, "2000,8\n8,2000\n").unwrap();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.engine("c", FOUR_AT_ONCE)).args(options).arg("--dry-run");
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    let plan = without_line_breaks(&outcome.stdout);
+    assert!(plan.contains("serve 2 chat.csv: 1 round of 8 requests in each block"), "{plan}");
+    assert!(plan.contains("; lengths of chat.csv: 2 requests"), "{plan}");
+}
+
 /// An engine with a prefix cache, and one without.
 fn with_and_without_prefix_cache() -> [(&'static str, &'static str); 2] {
     [("cached", "--prefix-cache true"), ("plain", "")]
@@ -369,7 +406,8 @@ fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
         let mut command = scratch.orchestrate();
         command.arg("-e").arg(scratch.engine("four", FOUR_AT_ONCE)).args(["-s", scenario]).args(options);
         let refused = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
-        assert!(refused.stderr.contains(reason) && refused.stderr.contains("\nhint: "), "{}", refused.stderr);
+        let is_named = without_line_breaks(&refused.stderr).contains(reason);
+        assert!(is_named && refused.stderr.contains("\nhint: "), "{}", refused.stderr);
     };
     let refused = |options: &[&str], reason: &str| refused_in("serve", options, reason);
     refused_in("decode", &["--slo", "ttft=1s"], "--slo: none of the selected scenarios");
@@ -384,6 +422,18 @@ fn users_and_rates_exclude_each_other_and_bad_values_are_refused() {
     refused_in("decode", &["--shared-prefix", "8"], "--shared-prefix");
     refused(&["--trace", "no-such-file.csv", "--turns", "2"], "--turns");
     refused(&["--turns", "0"], "--turns");
+    let lengths = scratch.join("chat.csv");
+    std::fs::write(&lengths, "prompt_tokens,new_tokens\n8,2\n4000,100\n").unwrap();
+    let lengths = ["--lengths", lengths.to_str().unwrap()];
+    for other in
+        [["--prompt-tokens", "8"], ["--new-tokens", "2"], ["--prompt", "Hello"], ["--prompts", "short"]]
+    {
+        let reason = format!("{}: the lengths of requests come from `--lengths ", other[0]);
+        refused(&[&lengths[..], &other].concat(), &reason);
+    }
+    refused(&lengths, "4,000 prompt tokens and 100 new tokens exceed the context of 2,048");
+    refused_in("decode", &lengths, "--lengths: none of the selected scenarios uses it");
+    refused(&["--lengths", "unifor"], "no kind of lengths");
 }
 
 #[test]

@@ -155,7 +155,13 @@ fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
             ),
             ("windows", if it.kind == Kind::Score { it.rounds.to_string() } else { String::new() }),
         ];
-        let lengths = [("prompt", prompt(it)), ("tokens to generate", it.max_new_tokens.to_string())];
+        // Two files may have the same name.
+        let file = it.shape.lengths.file().map_or("none".into(), |it| shorten(it.digest(), 12));
+        let lengths = [
+            ("prompt", prompt(it)),
+            ("tokens to generate", it.max_new_tokens.to_string()),
+            ("file of lengths", file),
+        ];
         let settings = [
             ("ignoring EOS", it.ignore_eos.to_string()),
             ("sampling", sampling(it)),

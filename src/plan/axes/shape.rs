@@ -4,6 +4,7 @@ use protocol::{Padding, Speculation};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::arrivals::{self, Burstiness, Rate, RoundLength};
+use crate::plan::length_files::RequestLengths;
 use crate::plan::lengths::{self, Lengths};
 use crate::plan::texts::TextKind;
 use crate::plan::traces::{Trace, TraceRequest};
@@ -57,7 +58,7 @@ pub struct Shape {
     /// The number of overlapping requests in a round, if the user set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u32>,
-    /// The lengths of overlapping requests.
+    /// The lengths of overlapping requests. From a file, those of a round in the record.
     #[serde(skip_serializing_if = "Lengths::is_default")]
     pub lengths: Lengths,
     #[serde(skip_serializing_if = "TextKind::is_natural")]
@@ -141,6 +142,11 @@ impl Shape {
         requests.next_multiple_of(self.turns.max(1))
     }
 
+    /// The same shape with the lengths of a round, drawn from their file. All engines and all rounds have the same ones.
+    pub fn with_drawn_lengths(self, seed: u64) -> Self {
+        Self { lengths: self.lengths.drawn(self.sequences(), seed), ..self }
+    }
+
     /// The number of conversations in a round of overlapping requests.
     pub fn conversations(&self) -> u32 {
         self.sequences() / self.turns.max(1)
@@ -155,6 +161,31 @@ impl Shape {
     /// The most sequences that may be computed at once.
     pub fn most_at_once(&self) -> u32 {
         self.concurrency.unwrap_or_else(|| self.conversations())
+    }
+
+    /// The most tokens of a prompt, and the most new tokens, if lengths come from a file.
+    pub fn longest_of_file(&self) -> Option<RequestLengths> {
+        let of_trace = |trace: Trace| {
+            let longest =
+                |tokens: fn(&TraceRequest) -> u32| trace.requests().iter().map(tokens).max().unwrap_or(1);
+            RequestLengths::from((longest(|it| it.prompt_tokens), longest(|it| it.new_tokens)))
+        };
+        self.trace.map(of_trace).or_else(|| Some(self.lengths.file()?.longest()))
+    }
+
+    /// The request with the most tokens, if lengths come from a file: its longest prompt and its longest output may belong to two
+    /// requests. `None` in a conversation, which has several.
+    pub fn largest_of_file(&self) -> Option<RequestLengths> {
+        let of_trace = |trace: Trace| {
+            let requests =
+                trace.requests().iter().map(|it| RequestLengths::from((it.prompt_tokens, it.new_tokens)));
+            requests.max_by_key(RequestLengths::tokens)
+        };
+        match (self.trace, self.lengths.file()) {
+            _ if self.turns > 1 => None,
+            (Some(trace), _) => of_trace(trace),
+            (None, file) => Some(file?.largest()),
+        }
     }
 
     /// The tokens of a prompt before those of the scenario.

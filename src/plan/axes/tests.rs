@@ -69,6 +69,33 @@ fn only_prompts_that_begin_alike_allow_prefix_caches() {
 }
 
 #[test]
+fn a_file_of_lengths_has_the_longest_prompt_and_output_of_all_its_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat.csv").to_string_lossy().into_owned();
+    std::fs::write(&path, "100,1\n2,90\n").unwrap();
+    let lengths: [Lengths; 1] = [path.parse().unwrap()];
+    let axes = Axes { requests: &[4], lengths: &lengths, shared_prefix: &[8], ..Axes::of(&[32], &[8]) };
+    let point = axes.points()[0];
+    assert_eq!((point.all_prompt_tokens(), point.new_tokens), (108, 90));
+    assert_eq!(axes.words_of(&point, &axes).join(" "), "");
+    assert_eq!(axes.words_of(&point, &Axes::of(&[32], &[8])), ["requests 4", "chat.csv", "shared prefix 8"]);
+    let drawn = point.shape.with_drawn_lengths(1);
+    let pairs = |most: u32| {
+        let pair = |it| (drawn.prompt_length(108, it), drawn.output_length(most, it));
+        let mut pairs: Vec<_> = (0..4).map(pair).collect();
+        pairs.sort_unstable();
+        pairs
+    };
+    assert_eq!(pairs(90), [(10, 90), (10, 90), (108, 1), (108, 1)]);
+    // A warm-up may ask for fewer tokens.
+    assert_eq!(pairs(4), [(10, 4), (10, 4), (108, 1), (108, 1)]);
+    let largest = |shape: Shape| shape.largest_of_file().map(|it| (it.prompt_tokens, it.new_tokens));
+    assert_eq!((largest(drawn), largest(Shape { turns: 2, ..drawn })), (Some((100, 1)), None));
+    let set = AxisValues { prompt_tokens: vec![100], lengths: lengths.to_vec(), ..AxisValues::default() };
+    assert_eq!(set.options(), [format!("--lengths {path}")]);
+}
+
+#[test]
 fn a_round_has_whole_conversations() {
     let shape = |requests, concurrency| Shape { requests, concurrency, turns: 3, ..Shape::default() };
     let counts = |shape: Shape| (shape.sequences(), shape.conversations(), shape.most_at_once());

@@ -59,6 +59,22 @@ fn other_weights_of_the_same_name_are_refused() {
 }
 
 #[test]
+fn lengths_of_files_with_one_name_and_other_content_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat.csv");
+    let with_lengths = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let mut record = record();
+        record.header.plan.cases[0].workload.shape.lengths = path.to_str().unwrap().parse().unwrap();
+        record
+    };
+    let [base, same, other] = ["8,2\n", "8,2\n", "8,3\n"].map(with_lengths);
+    assert_eq!(texts(&base, &same), [""; 0]);
+    let found = texts(&base, &other);
+    assert!(found.len() == 1 && found[0].starts_with("file of lengths of decode: base `"), "{found:?}");
+}
+
+#[test]
 fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
     let found = after_change(|new| new.samples[4].prompt_hash = "other".into());
     let expected = "text, tokenizer, lengths or seed of prompts of decode (block 1, round 1): base `digest decode 1 1`, new `digest other`";
