@@ -51,17 +51,17 @@ def paired_interval(ratios):
     return Interval(*(math.exp(mean + part * half_width) for part in (0, -1, 1)))
 
 
-def find_paired_fault(name, ratios):
+def find_paired_fault(name, ratios, max_difference=MAX_DIFFERENCE):
     """The reason why the ratios of two programs' times do not show that they agree; None if they do."""
     interval = paired_interval(ratios)
-    if interval.low > 1 + MAX_DIFFERENCE or interval.high < 1 - MAX_DIFFERENCE:
-        return f"{name}: the two differ by more than {MAX_DIFFERENCE:.0%}: the ratio is {interval}"
-    if not interval.high / interval.ratio <= 1 + MAX_DIFFERENCE:
+    if interval.low > 1 + max_difference or interval.high < 1 - max_difference:
+        return f"{name}: the two differ by more than {max_difference:.0%}: the ratio is {interval}"
+    if not interval.high / interval.ratio <= 1 + max_difference:
         # The width falls with the square root of the rounds.
         deviation = statistics.stdev(map(math.log, ratios))
-        rounds = math.ceil((T_QUANTILES[-1] * deviation / math.log(1 + MAX_DIFFERENCE)) ** 2)
+        rounds = math.ceil((T_QUANTILES[-1] * deviation / math.log(1 + max_difference)) ** 2)
         rounds = max(rounds, len(ratios) + 1)
-        bounds = f"the interval [{interval.low:.3f}, {interval.high:.3f}] is wider than ±{MAX_DIFFERENCE:.0%}"
+        bounds = f"the interval [{interval.low:.3f}, {interval.high:.3f}] is wider than ±{max_difference:.0%}"
         return f"{name}: inconclusive: {bounds}; repeat with --rounds {rounds} on a quiet machine"
     return None
 

@@ -29,6 +29,11 @@ class PairedRatios(unittest.TestCase):
                 fault = find_paired_fault("TTFT", ratios_around(ratio, deviation))
                 self.assertIn(f"TTFT: the two differ by more than 3%: the ratio is {ratio:.3f} [", fault)
 
+    def test_a_comparison_may_allow_another_difference(self):
+        ratios = ratios_around(0.96, 0.005)
+        self.assertIn("more than 3%", find_paired_fault("TTFT", ratios))
+        self.assertIsNone(find_paired_fault("TTFT", ratios, 0.05))
+
     def test_an_interval_that_is_too_wide_is_inconclusive_and_names_the_rounds_to_measure(self):
         fault = find_paired_fault("TTFT", ratios_around(1.0, 0.2))
         self.assertIn("TTFT: inconclusive: the interval [0.860, 1.163] is wider than ±3%; repeat with --rounds ", fault)
