@@ -143,7 +143,7 @@ fn take_fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
 }
 
 /// Breaks a text into lines of at most `limit` columns; each line after the first begins with `indent`. Paths and text between
-/// backticks stay whole, so that they can be copied. Only a long command of this program is broken: it continues in the next line
+/// backticks stay whole, so that they can be copied; intervals stay whole, so that their ends are read together. Only a long command of this program is broken: it continues in the next line
 /// after a backslash. Other long words are split. The crate `textwrap` would break inside backticks and commands.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -241,6 +241,10 @@ fn split_long_word(mut word: String, max_width: usize) -> Vec<String> {
     if width(&word) > max_width && is_own_command(&word) {
         return continued_lines(&word, max_width);
     }
+    // An interval that is wider than a line is broken between its words.
+    if width(&word) > max_width && begins_interval(&word[..word.find(' ').unwrap_or(0)]) {
+        return word.split(' ').flat_map(|part| split_long_word(part.into(), max_width)).collect();
+    }
     let mut pieces = Vec::new();
     while width(&word) > max_width && !word.contains(['/', '`']) {
         let piece: String = take_fitting(word.chars(), max_width).into_iter().collect();
@@ -255,22 +259,42 @@ fn split_long_word(mut word: String, max_width: usize) -> Vec<String> {
     pieces
 }
 
-/// The words of a text. Text between backticks is one word.
+/// The words of a text. Text between backticks is one word, and so is an interval.
 fn unbroken_words(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
+    let single = || text.split(' ').map(String::from).collect::<Vec<_>>();
+    // If one backtick has no partner, no text counts as quoted.
+    let is_in_quotes = |is_open: bool, word: &str| is_open ^ (word.matches('`').count() % 2 == 1);
+    let words = joined_while(&single(), is_in_quotes).unwrap_or_else(single);
+    let is_in_interval = |is_open: bool, word: &str| match is_open {
+        true => !word.contains(']'),
+        false => begins_interval(word),
+    };
+    joined_while(&words, is_in_interval).unwrap_or(words)
+}
+
+/// Joins each word with the next one if `is_open` holds after it. Its first argument is its value after the previous word. `None` if
+/// it holds after the last word.
+fn joined_while(words: &[String], is_open_after: impl Fn(bool, &str) -> bool) -> Option<Vec<String>> {
+    let mut joined: Vec<String> = Vec::new();
     let mut is_open = false;
-    for word in text.split(' ') {
-        match words.last_mut() {
+    for word in words {
+        match joined.last_mut() {
             Some(last) if is_open => {
                 last.push(' ');
                 last.push_str(word);
             }
-            _ => words.push(word.to_string()),
+            _ => joined.push(word.clone()),
         }
-        is_open ^= word.matches('`').count() % 2 == 1;
+        is_open = is_open_after(is_open, word);
     }
-    // If one backtick has no partner, no text counts as quoted.
-    if is_open { text.split(' ').map(String::from).collect() } else { words }
+    (!is_open).then_some(joined)
+}
+
+/// Whether a word is the beginning of an interval: `[1.2,`, `[8.7` or `[no`, as in `[no difference, 1.2x]`.
+fn begins_interval(word: &str) -> bool {
+    let first = word.trim_start_matches('(').strip_prefix('[').map(|rest| rest.trim_start_matches('-'));
+    let is_bound = |it: &str| it == "no" || it.starts_with(|first: char| first.is_ascii_digit());
+    first.is_some_and(|it| is_bound(it) && !it.contains(']'))
 }
 
 /// A value with three significant digits: `0.0312`, `4.13`, `41.3`, `413`, `4,130`.
@@ -440,5 +464,19 @@ mod tests {
         assert_eq!(wrap("", 8, ""), [""]);
         assert_eq!(wrap("try `--warmup 4` now", 12, ""), ["try", "`--warmup 4`", "now"]);
         assert_eq!(wrap("a lone ` stays so", 8, ""), ["a lone `", "stays so"]);
+    }
+
+    #[test]
+    fn an_interval_stays_on_one_line() {
+        assert_eq!(wrap("2.0x [1.2, 3.1]; end", 11, ""), ["2.0x", "[1.2, 3.1];", "end"]);
+        assert_eq!(
+            wrap("it is [8.7 % slower, 1.3x] here", 22, "  "),
+            ["it is", "  [8.7 % slower, 1.3x]", "  here"]
+        );
+        // Other brackets, and one without a partner, change nothing.
+        assert_eq!(wrap("see [the page] now", 8, ""), ["see [the", "page]", "now"]);
+        assert_eq!(wrap("from [1.2 on it", 9, ""), ["from [1.2", "on it"]);
+        // An interval that no line can hold is broken between its words.
+        assert_eq!(wrap("[8.7 % slower, 1.3x]", 8, ""), ["[8.7 %", "slower,", "1.3x]"]);
     }
 }
