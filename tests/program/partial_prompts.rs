@@ -44,7 +44,7 @@ fn engines_that_compute_a_part_of_each_prompt_are_wrong() {
         assert_eq!(run.status(part), "wrong", "{part}: {}", run.report["outputs"]);
         let reasons = run.status_reasons(part).concat();
         assert!(
-            reasons.contains("it computes only a part of each prompt, or computes long prompts wrong: "),
+            reasons.contains("it computes only a part of each prompt, or computes long prompts wrong. "),
             "{reasons}"
         );
     }

@@ -211,9 +211,8 @@ impl Results<'_> {
         let early_text = self.agreement.early_text.as_ref().filter(|it| it.is_wrong())?;
         let precision = self.agreement.precision;
         Some(format!(
-            "it computes only a part of each prompt, or computes long prompts wrong: {} of its {} tokens after prompts whose \
-             first half can decide the next token are less likely than those of {} by more than {} nats; rounding to {} explains \
-             few such tokens",
+            "it computes only a part of each prompt, or computes long prompts wrong. {} of its {} tokens that can depend on the \
+             first half of a prompt are less likely than those of {} by more than {} nats. Rounding to {} explains few such tokens",
             with_commas(early_text.unlikely),
             with_commas(early_text.answers),
             self.verifier_of_this_run(),

@@ -592,8 +592,8 @@ fn an_engine_with_unlikely_tokens_after_dependent_prompts_is_wrong() {
     assert_eq!((early_text.answers, early_text.differing), (answers, 5));
     assert_eq!(found.status, Status::Wrong, "{:?}", found.reasons);
     let expected = format!(
-        "it computes only a part of each prompt, or computes long prompts wrong: 5 of its {answers} tokens after prompts whose \
-         first half can decide the next token are less likely than those of `patient-original` by more than 0.10 nats;"
+        "it computes only a part of each prompt, or computes long prompts wrong. 5 of its {answers} tokens that can depend on \
+         the first half of a prompt are less likely than those of `patient-original` by more than 0.10 nats."
     );
     assert!(found.reasons[0].starts_with(&expected), "{:?}", found.reasons);
 }

@@ -79,7 +79,7 @@ impl FasterRepeat {
         let (case, repeat) = repeats.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
         let ratio = three_digits(repeat.ratio);
         let message = format!(
-            "reports {}, but answers a repeated prompt {ratio} times as fast: its first token in {} comes after {} instead of {} \
+            "reports {}, but answers a repeated prompt {ratio} times as fast. Its first token in {} comes after {} instead of {} \
              (the fastest new prompt of each launch; {})",
             reported_cache(subject),
             subject.case_name(case),

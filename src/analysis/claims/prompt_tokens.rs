@@ -106,7 +106,7 @@ impl Fastest {
         let ratio = three_digits(self.ratio(faster));
         let message = format!(
             "reports {tokens} in every request of {}, but answers prompts of {fast_kind} {ratio} times as fast as \
-             prompts of {slow_kind}: its first token comes after {} instead of {} ({} launches)",
+             prompts of {slow_kind}. Its first token comes after {} instead of {} ({} launches)",
             subject.case_name(self.case),
             time(self.middle(faster, |(fast, _)| fast)),
             time(self.middle(faster, |(_, slow)| slow)),
