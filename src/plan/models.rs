@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use model_files::{ModelFolder, size};
+use model_files::{ModelFolder, Problem, size};
 
 use super::context::ContextLimit;
 use super::{Model, Sizes};
@@ -53,7 +53,6 @@ pub fn model(name: Option<&str>) -> Result<Model> {
 
 /// The error for a model that cannot be found. A shape is no model: a command makes a model of it.
 fn not_found(name: &str, error: &anyhow::Error) -> Usage {
-    let text = format!("{error:#}");
     let shapes = model_files::SHAPES.iter().map(|(shape, _)| *shape);
     if shapes.clone().any(|shape| shape == name) {
         return Usage(format!(
@@ -64,22 +63,22 @@ fn not_found(name: &str, error: &anyhow::Error) -> Usage {
     let is_likely_repository = model_files::hub::Repository::is_likely(name);
     let similar = if is_likely_repository { Vec::new() } else { similar_names(name, &known) };
     let only = if let [only] = similar[..] { Some(only) } else { None };
-    match (text.split_once("\nhint: "), only) {
-        (Some((cause, hint)), None) if !similar.is_empty() => {
+    match (error.downcast_ref(), only) {
+        (Some(Problem { message: cause, hint }), None) if !similar.is_empty() => {
             Usage(format!("{cause}; names of shapes that are similar: {}\nhint: {hint}", quoted(&similar)))
         }
         // A shape is no model until a command has made one of it.
-        (Some((cause, _)), Some(shape))
+        (Some(Problem { message: cause, .. }), Some(shape))
             if shapes.clone().any(|it| it == shape) && !Path::new(shape).exists() =>
         {
             let make = format!("orchestrate model synth {shape} --out {shape}");
             Usage(format!("{cause}; `{shape}` is the name of a shape\nhint: `{make}` makes a model of it"))
         }
-        (Some((cause, _)), Some(similar)) => {
+        (Some(Problem { message: cause, .. }), Some(similar)) => {
             let hint = did_you_mean(name, &[similar]).unwrap_or_else(|| format!("-m {similar}"));
             Usage(format!("{cause}\nhint: {hint}"))
         }
-        _ => Usage(text),
+        _ => Usage(format!("{error:#}")),
     }
 }
 

@@ -23,9 +23,10 @@ pub fn heldout_text() -> Result<String> {
 
 #[cfg(not(feature = "embedded"))]
 fn unpack_embedded() -> Result<PathBuf> {
-    anyhow::bail!(
-        "this program was built without the embedded model\nhint: name a model folder with `--model`"
-    )
+    anyhow::bail!(crate::Problem::new(
+        "this program was built without the embedded model",
+        "name a model folder with `--model`"
+    ))
 }
 
 #[cfg(feature = "embedded")]

@@ -14,7 +14,7 @@ use crate::safetensors::shards;
 use crate::text::printable;
 use crate::tokenizer::{TokenizerFacts, TokenizerTables, facts_of_gguf, facts_of_json, from_gguf, from_json};
 use crate::weights::{FileWeights, find};
-use crate::{Config, Dtype, Tensor, Tokenizer, architecture, embedded, gguf, hub, safetensors};
+use crate::{Config, Dtype, Problem, Tensor, Tokenizer, architecture, embedded, gguf, hub, safetensors};
 
 /// A model: a folder with config.json and safetensors, a folder with one GGUF file, or a GGUF file.
 #[derive(Debug, Clone)]
@@ -61,6 +61,9 @@ impl Format {
     }
 }
 
+/// The command that lists the models.
+const LIST: &str = "orchestrate model list";
+
 /// The path of a named model. `None` and `embedded` name the embedded model; any other name is a path or a pulled
 /// repository. A path takes precedence over a repository.
 pub fn resolve(name_or_path: Option<&str>) -> Result<PathBuf> {
@@ -74,18 +77,22 @@ pub fn resolve(name_or_path: Option<&str>) -> Result<PathBuf> {
         Ok(false) => {}
         Err(error) => {
             let parent = path.parent().unwrap_or(&path).display();
-            bail!("cannot open the model `{name}`: {error}\nhint: chmod u+x '{parent}'")
+            bail!(Problem::new(
+                format!("cannot open the model `{name}`: {error}"),
+                format!("chmod u+x '{parent}'")
+            ))
         }
     }
     if let Some(snapshot) = hub::find(name) {
         return Ok(snapshot);
     }
     if hub::Repository::is_likely(name) {
-        bail!(
-            "no model at `{name}`, and none of this name was pulled\nhint: `orchestrate model pull {name}` fetches it from the Hugging Face hub"
-        );
+        bail!(Problem::new(
+            format!("no model at `{name}`, and none of this name was pulled"),
+            format!("`orchestrate model pull {name}` fetches it from the Hugging Face hub")
+        ));
     }
-    bail!("no model at `{name}`\nhint: orchestrate model list")
+    bail!(Problem::new(format!("no model at `{name}`"), LIST))
 }
 
 impl ModelFolder {
@@ -95,7 +102,9 @@ impl ModelFolder {
         Self::open_files(path).map_err(|error| {
             let is_denied = |cause: &std::io::Error| cause.kind() == ErrorKind::PermissionDenied;
             match error.chain().any(|cause| cause.downcast_ref().is_some_and(is_denied)) {
-                true => anyhow!("{error:#}\nhint: chmod -R u+rX '{}'", path.display()),
+                true => {
+                    Problem::new(format!("{error:#}"), format!("chmod -R u+rX '{}'", path.display())).into()
+                }
                 false => error,
             }
         })
@@ -107,8 +116,10 @@ impl ModelFolder {
             let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
             ensure!(
                 is_gguf,
-                "model `{}`: expected a folder or a `.gguf` file\nhint: orchestrate model list",
-                path.display()
+                Problem::new(
+                    format!("model `{}`: expected a folder or a `.gguf` file", path.display()),
+                    LIST
+                )
             );
             return Self::open_gguf(path, path);
         }
@@ -131,12 +142,10 @@ impl ModelFolder {
             [] => {
                 bail!("model `{}`: neither `*.safetensors` nor a `.gguf` file in the folder", path.display())
             }
-            several => bail!(
-                "model `{}`: {} `.gguf` files in the folder\nhint: name one of them: `{}`",
-                path.display(),
-                several.len(),
-                path.join(&several[0]).display()
-            ),
+            several => bail!(Problem::new(
+                format!("model `{}`: {} `.gguf` files in the folder", path.display(), several.len()),
+                format!("name one of them: `{}`", path.join(&several[0]).display())
+            )),
         }
     }
 
@@ -299,9 +308,13 @@ impl ModelFolder {
         let split_count = self.config.raw.get("split.count").and_then(Value::as_u64).unwrap_or(1);
         ensure!(
             self.format != Format::Gguf || split_count <= 1,
-            "`{}`: one of {split_count} files of a split model, which must be joined before it is loaded\n\
-             hint: `llama-gguf-split --merge` joins them",
-            self.weights.first().unwrap_or(&self.path).display()
+            Problem::new(
+                format!(
+                    "`{}`: one of {split_count} files of a split model, which must be joined before it is loaded",
+                    self.weights.first().unwrap_or(&self.path).display()
+                ),
+                "`llama-gguf-split --merge` joins them"
+            )
         );
         let (layers, count) = (self.config.layers as usize, self.tensors.len());
         // This check comes before an allocation for each layer.
@@ -350,11 +363,16 @@ impl ModelFolder {
         };
         ensure!(
             FileWeights::open(self)?.are_equal(embedding, output)?,
-            "model `{}`: `tie_word_embeddings` is true, and `{OUTPUT_MATRIX}` differs from `{}`\n\
-             hint: set `tie_word_embeddings` to false in `{}` to use `{OUTPUT_MATRIX}`",
-            self.name,
-            embedding.name,
-            self.folder().join("config.json").display()
+            Problem::new(
+                format!(
+                    "model `{}`: `tie_word_embeddings` is true, and `{OUTPUT_MATRIX}` differs from `{}`",
+                    self.name, embedding.name
+                ),
+                format!(
+                    "set `tie_word_embeddings` to false in `{}` to use `{OUTPUT_MATRIX}`",
+                    self.folder().join("config.json").display()
+                )
+            )
         );
         Ok(())
     }

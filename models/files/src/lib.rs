@@ -5,7 +5,8 @@
 //! crate depends on no tensor framework, device or protocol. Sizes inside a file are untrusted: each is checked against the
 //! file before anything is allocated.
 //!
-//! An error with a known remedy ends in a separate line that begins with `hint: `.
+//! An error with a known remedy is a `Problem`. Its text ends in a separate line that begins with `hint: `. Only errors of the
+//! hub have such lines without a field, because they may have several.
 //!
 //! A model is named by a path, by `OWNER/NAME` if it was pulled from the hub, or by `embedded`, the small model
 //! of this project, which is also the default.
@@ -21,6 +22,7 @@ mod folder;
 pub mod gguf;
 pub mod hub;
 mod identity;
+mod problem;
 pub mod safetensors;
 mod synth;
 mod text;
@@ -34,6 +36,7 @@ pub use config::Config;
 pub use convert::{Goal, Written, check as check_writable, convert, own_dtype};
 pub use facts::{ComponentFacts, ModelFacts};
 pub use folder::{Format, ModelFolder, resolve};
+pub use problem::{Problem, hint_of};
 pub use synth::{SHAPES, Shape, synthesise};
 pub use text::{json_text, size};
 pub use tokenizer::{Tokenizer, TokenizerFacts, TokenizerTables};

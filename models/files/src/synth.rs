@@ -20,7 +20,7 @@ use crate::text::printable;
 use crate::tokenizer::{self, PreTokenizer, Special};
 use crate::weights::{Weights, transpose};
 use crate::write::OnProgress;
-use crate::{Config, Dtype, Format, blocks};
+use crate::{Config, Dtype, Format, Problem, blocks};
 
 pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     convert::check(goal.format, goal.dtype)?;
@@ -76,9 +76,10 @@ pub static SHAPES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shapes.
 impl Shape {
     pub fn named(name: &str) -> Result<Self> {
         let shape = SHAPES.iter().find(|(known, _)| *known == name);
-        let (name, text) = shape.with_context(|| {
+        let (name, text) = shape.ok_or_else(|| {
             let known: Vec<_> = SHAPES.iter().map(|(name, _)| format!("`{name}`")).collect();
-            format!("no shape `{}`\nhint: choose one of {}", printable(name), known.join(", "))
+            let hint = format!("choose one of {}", known.join(", "));
+            Problem::new(format!("no shape `{}`", printable(name)), hint)
         })?;
         Self::read(name, text).with_context(|| format!("shape `{name}`"))
     }

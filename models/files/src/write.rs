@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::architecture::{GgufLayout, TensorSpec};
 use crate::weights::Weights;
-use crate::{Dtype, Format, size};
+use crate::{Dtype, Format, Problem, size};
 
 pub(crate) struct FilePlan {
     pub name: String,
@@ -114,10 +114,15 @@ fn check_space(folder: &Path, needed: u64, free: u64) -> Result<()> {
     let folder = parent_of(folder);
     ensure!(
         needed <= free,
-        "not enough space in `{}`: {} needed, {} free\nhint: choose another disk, or a smaller dtype",
-        folder.display(),
-        size(needed),
-        size(free)
+        Problem::new(
+            format!(
+                "not enough space in `{}`: {} needed, {} free",
+                folder.display(),
+                size(needed),
+                size(free)
+            ),
+            "choose another disk, or a smaller dtype"
+        )
     );
     Ok(())
 }
@@ -211,8 +216,10 @@ impl Staged {
         let exists = output.symlink_metadata().is_ok() && !is_empty_folder(output);
         ensure!(
             !exists,
-            "`{}` exists already\nhint: name another path with `--out`, or remove it first",
-            output.display()
+            Problem::new(
+                format!("`{}` exists already", output.display()),
+                "name another path with `--out`, or remove it first"
+            )
         );
         let name = output
             .file_name()

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use std::path::Path;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use model_files::{Dtype, ModelFacts, ModelFolder, SHAPES, Shape, size};
+use model_files::{Dtype, ModelFacts, ModelFolder, Problem, SHAPES, Shape, hint_of, size};
 
 use crate::cli::exit_code::DONE;
 use crate::commands::output;
@@ -49,14 +49,13 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
 fn unknown_model(name: &str, error: anyhow::Error) -> anyhow::Error {
     let known: Vec<&str> =
         SHAPES.iter().map(|(name, _)| *name).chain([model_files::embedded::NAME]).collect();
-    let text = format!("{error:#}");
-    match (text.split_once("\nhint: "), did_you_mean(name, &known)) {
-        (Some((problem, _)), Some(similar)) => Usage(format!("{problem}\nhint: {similar}")).into(),
-        (Some((problem, hint)), None) => {
-            let problem = problem.replacen("no model at", "no model and no shape named", 1);
-            Usage(format!("{problem}\nhint: {hint}")).into()
+    match (error.downcast_ref(), did_you_mean(name, &known)) {
+        (Some(Problem { message, .. }), Some(similar)) => Usage(format!("{message}\nhint: {similar}")).into(),
+        (Some(Problem { message, hint }), None) => {
+            let message = message.replacen("no model at", "no model and no shape named", 1);
+            Usage(format!("{message}\nhint: {hint}")).into()
         }
-        _ => Usage(text).into(),
+        _ => Usage(format!("{error:#}")).into(),
     }
 }
 
@@ -74,8 +73,10 @@ fn facts_of_model(path: &Path, arguments: &InfoArgs) -> Result<ModelFacts> {
 
 /// The error of a path that is no model, with the command that lists the models.
 fn with_hint(error: anyhow::Error) -> anyhow::Error {
-    let text = format!("{error:#}");
-    if text.contains("\nhint: ") { error } else { anyhow!("{text}\nhint: orchestrate model list") }
+    match hint_of(&error) {
+        Some(_) => error,
+        None => Problem::new(format!("{error:#}"), "orchestrate model list").into(),
+    }
 }
 
 /// The facts of a shape as `model synth` writes it by default. Nothing is written.

@@ -22,7 +22,7 @@ use std::fmt;
 use anyhow::{Result, bail, ensure};
 use half::f16;
 
-use crate::{gguf, safetensors};
+use crate::{Problem, gguf, safetensors};
 
 /// The memory layout of a tensor's numbers.
 #[derive(Clone, Copy)]
@@ -166,7 +166,8 @@ pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     let Some(narrow) = dtype.0.narrow else { bail!("`{name}` can be read but not written") };
     narrow(values, bytes).map_err(|index| {
         let value = values.get(index).copied().unwrap_or(f32::NAN);
-        anyhow::anyhow!("number {index}, `{value:e}`, does not fit into `{name}`\nhint: `F32` can store it")
+        let problem = format!("number {index}, `{value:e}`, does not fit into `{name}`");
+        Problem::new(problem, "`F32` can store it").into()
     })
 }
 
