@@ -107,22 +107,19 @@ impl<'a> Overview<'a> {
     }
 
     /// The title of a workload's columns: the metric, and after `@` the values of axes in the workload's label: `TTFT @512`. If
-    /// two scenarios have the metric, the label itself is a part of the title or the whole title.
+    /// two scenarios have the metric, the label itself is a part of the title or the whole title. No word stands twice.
     pub fn title(&self, workload: &str) -> String {
         let row = self.report.rows.iter().find(|row| row.case.label == workload);
         let Some((row, metric)) = row.and_then(|row| Some((row, row.case.headline?))) else {
             return workload.to_string();
-        };
-        let with_headline = |label: &&&str| {
-            let mut rows = self.report.rows.iter().filter(|row| row.case.label == ***label);
-            rows.any(|other| other.case.headline.is_some_and(|it| it.id == metric.id))
         };
         let is_of_another = |other: &&Row| {
             other.case.scenario != row.case.scenario
                 && other.case.headline.is_some_and(|it| it.id == metric.id)
         };
         let names_axis_values = workload.len() > row.case.scenario.len();
-        if names_axis_values && self.report.rows.iter().any(|other| is_of_another(&other)) {
+        let has_another = self.report.rows.iter().any(|other| is_of_another(&other));
+        if names_axis_values && has_another {
             // Two scenarios have this metric, so the metric does not say which column this is.
             return workload.to_string();
         }
@@ -130,7 +127,8 @@ impl<'a> Overview<'a> {
             // The workload that searches the highest rate has the name of its metric.
             Some(length) if length == metric.title => String::new(),
             Some(length) if !length.is_empty() => format!("\n@{length}"),
-            _ if self.workloads.iter().filter(with_headline).count() > 1 => format!("\n{workload}"),
+            // Among several workloads of one scenario, the usual one has no words about its axes: `load` beside `load @from disk`.
+            _ if has_another && workload != metric.title => format!("\n{workload}"),
             _ => String::new(),
         };
         format!("{}{suffix}", metric.title)

@@ -342,6 +342,22 @@ fn only_a_ratio_that_rounding_cannot_explain_is_marked() {
 }
 
 #[test]
+fn a_heading_does_not_repeat_the_name_of_its_metric() {
+    let titles = |scenario: &str, depth: &[u32], labels: &[&str]| -> Vec<String> {
+        let scenarios = crate::plan::scenario::named(scenario).unwrap();
+        let mut selection = Selection { scenarios, ..selection(&["patient-original"]) };
+        selection.axes.depth = depth.to_vec();
+        let report = Report::of(&measured(&selection, &[ORIGINAL]));
+        let overview = Overview::of(&report);
+        labels.iter().map(|label| overview.title(label)).collect()
+    };
+    let decode = titles("decode", &[0, 512], &["decode", "decode depth 512"]);
+    assert_eq!(decode, ["decode", "decode\n@depth 512"]);
+    let load = titles("load", &[], &["load", "load from disk"]);
+    assert_eq!(load, ["cold start", "cold start\n@from disk"]);
+}
+
+#[test]
 fn rows_are_sorted_by_the_column_that_the_user_names() {
     let first = |sort: &str| {
         let view = View { sort: Some(sort.into()), ..View::default() };
