@@ -23,7 +23,8 @@ pub fn list(report: &Report) -> Option<List> {
     (!items.is_empty()).then_some(List { heading: Some(heading), items, ..List::default() })
 }
 
-/// `toy, stress: 5,321 requests in 10 min, no errors; memory: no growth, 0.01 MB/min [-0.02, 0.05]; latency: ...`.
+/// `toy, stress: 5,321 requests took 10 min without the checks between them, no errors; memory: no growth, 0.01 MB/min
+/// [-0.02, 0.05]; latency: ...`.
 fn line(row: &Row, stress: &Stress) -> String {
     let requests = plural(with_commas(stress.requests), "request");
     let used = unbroken(&time(Duration::from_nanos(stress.used_ns)));
@@ -34,7 +35,12 @@ fn line(row: &Row, stress: &Stress) -> String {
     let growths = [("memory", MetricId::MEMORY_GROWTH), ("latency", MetricId::LATENCY_GROWTH)];
     let growths =
         growths.map(|(name, metric)| format!("; {name}: {}", growth(stress.growth(metric), metric)));
-    format!("{}, {}: {requests} in {used}, {errors}{}", row.engine.label, row.case.label, growths.concat())
+    format!(
+        "{}, {}: {requests} took {used} without the checks between them, {errors}{}",
+        row.engine.label,
+        row.case.label,
+        growths.concat()
+    )
 }
 
 fn growth(growth: Option<GrowthPerMinute>, metric: MetricId) -> String {
@@ -49,6 +55,11 @@ fn growth(growth: Option<GrowthPerMinute>, metric: MetricId) -> String {
     };
     let scale = by_id(metric).scale();
     let [estimate, low, high] = [estimate, low, high].map(|it| number(it / scale.divisor));
+    // The estimate of a wide interval would look like a result.
+    if verdict == Growth::Inconclusive {
+        let between = unbroken(&format!("between {low} and {high} {}", scale.symbol));
+        return format!("{word}, {between}: a longer `--duration` may decide");
+    }
     format!("{word}, {}", unbroken(&format!("{estimate} {} [{low}, {high}]", scale.symbol)))
 }
 
@@ -73,6 +84,9 @@ mod tests {
         let latency = growth(of(-1e-9, -0.004, 0.02, Growth::None), MetricId::LATENCY_GROWTH);
         assert_eq!(latency, unbroken_after("no growth, ", "0.00 %/min [-0.40, 2.00]"));
         assert_eq!(growth(None, MetricId::MEMORY_GROWTH), "too few requests");
+        let wide = growth(of(-0.415, -0.986, 21.0, Growth::Inconclusive), MetricId::LATENCY_GROWTH);
+        let between = unbroken_after("inconclusive, ", "between -98.6 and 2,100 %/min");
+        assert_eq!(wide, between + ": a longer `--duration` may decide");
     }
 
     fn unbroken_after(word: &str, numbers: &str) -> String {
