@@ -90,6 +90,13 @@ impl Plan {
         self.add(null_engine, &queries);
     }
 
+    /// Gives each verifier in a record of version 3 its present name. The word `witness` was the earlier one.
+    pub fn rename_earlier_verifiers(&mut self) {
+        for verifier in self.configurations.iter_mut().filter(|it| it.role == Some(Role::Verifier)) {
+            verifier.label = verifier.label.replace(" (witness)", " (verifier)");
+        }
+    }
+
     /// Adds the verifier of a model, unless a row is already the verifier. Of these workloads it gets those that score text.
     pub(super) fn add_verifier(&mut self, selection: &Selection, model: &Model, workloads: &[Workload]) {
         let Some(candidate) = selection.verifier.as_ref().filter(|_| self.verifier_of(model).is_none())

@@ -576,7 +576,11 @@ impl Entry {
     pub fn read(line: &[u8]) -> serde_json::Result<Self> {
         let Tag { entry } = serde_json::from_slice(line)?;
         Ok(match entry {
-            EntryKind::Header => Self::Header(serde_json::from_slice(line)?),
+            EntryKind::Header => {
+                let mut header: Box<Header> = serde_json::from_slice(line)?;
+                header.plan.rename_earlier_verifiers();
+                Self::Header(header)
+            }
             EntryKind::Launch => Self::Launch(serde_json::from_slice(line)?),
             EntryKind::Sample => Self::Sample(serde_json::from_slice(line)?),
             EntryKind::WarmUp => Self::WarmUp(serde_json::from_slice(line)?),

@@ -56,6 +56,7 @@ const RENAMED_VALUES: &[(&str, &str, &str)] = &[
     ("ended_by", "asked", "set_by_user"),
     ("kind", "kept", "reference_answers"),
     ("kind", "nobody", "nothing"),
+    ("label", "lmrs (witness)", "lmrs (verifier)"),
     ("stopped_by", "asked", "fixed"),
     ("stopped_by", "last_look", "last_analysis"),
     ("summary", "2 headline metrics: 2 not measurable", "2 headline metrics: 2 without a verdict"),
