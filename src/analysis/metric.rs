@@ -331,7 +331,8 @@ pub const METRICS: &[Metric] = &[
     },
     Metric {
         id: MetricId::new("request_rate"),
-        title: "requests",
+        // `requests` is the number of requests, and `--request-rate` the rate at which they arrive.
+        title: "answers",
         unit: Unit::RequestsPerSecond,
         better: Better::Higher,
         wording: Wording::Speed("answers"),
@@ -358,7 +359,7 @@ pub const METRICS: &[Metric] = &[
         title: "highest rate",
         unit: Unit::RequestsPerSecond,
         better: Better::Higher,
-        wording: Wording::Speed("serves within the limits"),
+        wording: Wording::Speed("serves within the latency limits"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "the highest rate of requests at which nine of ten keep the limits of `--slo`. Each round searches it; the value is the \
@@ -370,7 +371,7 @@ pub const METRICS: &[Metric] = &[
         title: "goodput",
         unit: Unit::RequestsPerSecond,
         better: Better::Higher,
-        wording: Wording::Speed("answers within the limits"),
+        wording: Wording::Speed("answers within the latency limits"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "answers per second that keep all limits of `--slo`: the rate of answers times the share that keeps them.",
@@ -378,10 +379,10 @@ pub const METRICS: &[Metric] = &[
     },
     Metric {
         id: MetricId::new("within_limits"),
-        title: "within limits",
+        title: "within SLO",
         unit: Unit::Share,
         better: Better::Higher,
-        wording: Wording::Amount("share of requests within the limits"),
+        wording: Wording::Amount("share of requests within the latency limits"),
         per: Per::Sample,
         shown: Shown::Beside(MetricId::SERVED_RATE),
         about: "the share of the requests that keep all limits of `--slo`. `itl` limits each time between two tokens of a request, `tpot` \
