@@ -328,7 +328,8 @@ fn without(words: Vec<String>, options: &[(&str, bool)], more: &[&str]) -> Strin
 /// The command of a run with an option, as in `--blocks 5`, in place of the same option and of those that limit the blocks too.
 pub fn command_with(command: &[String], option: &str) -> String {
     let (name, value) = option.split_once(' ').unwrap_or((option, ""));
-    let replaced: &[&str] = if name == "--blocks" { &["--blocks", "--target", "--budget"] } else { &[name] };
+    let all_limits: &[&str] = &["--blocks", "--interval", "--target", "--budget"];
+    let replaced: &[&str] = if name == "--blocks" { all_limits } else { &[name] };
     let replaced: Vec<(&str, bool)> = replaced.iter().map(|name| (*name, true)).collect();
     // The first word is the program.
     without(command.iter().skip(1).cloned().collect(), &replaced, &[name, value])
@@ -576,8 +577,8 @@ mod tests {
     fn a_command_has_the_new_option_in_place_of_those_that_limit_the_blocks() {
         let command = |words: &str| words.split(' ').map(String::from).collect::<Vec<_>>();
         let run = command("/opt/o -e beacon --budget 20s --target=5% -m 'a b'");
-        let blocks =
-            command_with(&command("/opt/o -e beacon --blocks 5 --budget=20s --target 5%"), "--blocks 13");
+        let limited = command("/opt/o -e beacon --blocks 5 --budget=20s --interval 5% --target 5%");
+        let blocks = command_with(&limited, "--blocks 13");
         assert_eq!(blocks, "orchestrate -e beacon --blocks 13");
         assert!(command_with(&run, "--budget 4m").starts_with("orchestrate -e beacon --target=5% -m "));
         assert!(command_with(&run, "--budget 4m").ends_with(" --budget 4m"));

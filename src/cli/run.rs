@@ -186,14 +186,22 @@ fn parse_variable_name(text: &str) -> Result<String, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Length and order")]
 pub struct ExtentArgs {
-    /// Number of blocks, each with one launch of every engine; default: 5 to 20, until `--target` or `--budget` is reached
+    /// Number of blocks, each with one launch of every engine; default: 5 to 20, until `--interval` or `--budget` is reached
     #[arg(long, value_name = "N", value_parser = whole_number(1, 10_000_u32))]
     pub blocks: Option<u32>,
     /// Run one block, without a time limit: values without verdicts
     #[arg(long, conflicts_with_all = ["blocks", "target"])]
     pub quick: bool,
     /// End the run when every interval is within this percentage of its ratio
-    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_target, conflicts_with = "blocks")]
+    // A target is a bound of a run file; the alias is the name in earlier versions.
+    #[arg(
+        long = "interval",
+        alias = "target",
+        value_name = "PERCENT",
+        default_value = "2%",
+        value_parser = parse_target,
+        conflicts_with = "blocks"
+    )]
     pub target: Share,
     /// Time budget of the run, as in `90s` or `5m`; default: 3m, and at least one block; with `--blocks` or `--quick`: no limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]

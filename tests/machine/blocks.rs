@@ -217,7 +217,7 @@ fn a_budget_ends_the_run_before_the_requested_rounds_and_is_recorded() {
     let scratch = Scratch::new();
     let settings = "--per-token-ns 1000000 --noise-percent 9";
     let engines = ["one", "other"].map(|name| scratch.engine(name, settings));
-    let options = ["--budget", "3s", "--iterations", "1000", "--target", "0.001%"];
+    let options = ["--budget", "3s", "--iterations", "1000", "--interval", "0.001%"];
     let (outcome, record) = run(&scratch, &engines, &options);
     // A busy machine may spend the budget before anything is measured. Then the row has the failure `no_time`.
     let failures = record.entries("failure");
@@ -234,7 +234,7 @@ fn a_budget_limits_the_rounds_of_a_block() {
     // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget.
     let engines = ["one", "other"].map(|name| scratch.engine(name, "--per-token-ns 1000000"));
     let (_, record) =
-        run(&scratch, &engines, &["--budget", "8s", "--iterations", "10", "--target", "0.001%"]);
+        run(&scratch, &engines, &["--budget", "8s", "--iterations", "10", "--interval", "0.001%"]);
     let launches = record.launches_of("other");
     let first = launches.iter().find(|it| it["block"] == 0).map(|it| &it["launch"]);
     let rounds = record.samples_of("other").iter().filter(|it| Some(&it["launch"]) == first).count();
@@ -287,7 +287,7 @@ fn an_engine_that_takes_long_to_start_has_fewer_blocks_than_the_others_and_a_war
     let scratch = Scratch::new();
     let slow = scratch.engine("slow", "--load-ns 6000000000");
     let engines = [scratch.engine("one", ""), scratch.engine("other", ""), slow];
-    let options = ["--budget", "30s", "--iterations", "1", "--warmup", "1", "--target", "99%"];
+    let options = ["--budget", "30s", "--iterations", "1", "--warmup", "1", "--interval", "99%"];
     let (outcome, record) = run(&scratch, &engines, &options);
     outcome.exits_with(0).assert_stderr(&["fewer blocks than other engines, because a block takes too long"]);
     let [slow, one, other, twin] =
@@ -310,7 +310,7 @@ fn a_budget_that_earlier_runs_show_to_be_too_short_is_named_before_the_run() {
     let warned = stderr(&["--budget", "1s"]);
     let warning = warned.find("warning: --budget 1s is too short for ").expect(&warned);
     assert!(warned.find("\nblock 1 of ").is_some_and(|block| warning < block), "{warned}");
-    assert!(!stderr(&["--budget", "10m", "--target", "99%"]).contains("is too short"));
+    assert!(!stderr(&["--budget", "10m", "--interval", "99%"]).contains("is too short"));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_quick_run_has_one_block_and_no_twin() {
 #[test]
 fn a_comparison_has_five_blocks_and_a_twin_of_the_reference_by_default() {
     let scratch = Scratch::new();
-    let record = record_of_run(&scratch, &two_engines(&scratch), &["--iterations", "1", "--target", "99%"]);
+    let record = record_of_run(&scratch, &two_engines(&scratch), &["--iterations", "1", "--interval", "99%"]);
     for label in ["one", "other", "one (twin)"] {
         let blocks: Vec<u64> =
             record.launches_of(label).iter().map(|it| it["block"].as_u64().unwrap()).collect();

@@ -124,7 +124,7 @@ fn a_recommendation_without_ttft_says_so_and_the_budget_is_named_before_the_run(
     let scratch = tree();
     let model = root().join("models/embedded");
     let words = ["-e", "swift", "-s", "decode", "--iterations", "1", "--warmup", "1", "--verifier", "steady"];
-    let options = [&words[..], &["--target", "50%", "-m", model.to_str().unwrap()]].concat();
+    let options = [&words[..], &["--interval", "50%", "-m", model.to_str().unwrap()]].concat();
     let outcome = recommend(&scratch, &options);
     let text = recommendation(&outcome);
     let incomplete = "incomplete: the record has no TTFT, so only the decode rate counts; hint: measure with `-s ttft,decode`";

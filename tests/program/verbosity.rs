@@ -53,7 +53,7 @@ fn a_verbose_run_prints_its_versions_launches_and_decisions() {
 fn a_verbose_run_explains_its_interim_analyses() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
-    command.args(["-v", "-s", "decode", "--depth", "0", "--iterations", "2", "--target", "99%"]);
+    command.args(["-v", "-s", "decode", "--depth", "0", "--iterations", "2", "--interval", "99%"]);
     for name in ["one", "other"] {
         command.arg("-e").arg(scratch.engine(name, ""));
     }

@@ -114,7 +114,7 @@ fn check_steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), Strin
 
 /// The command line of this process with this number of blocks.
 pub fn command_with_blocks(blocks: usize) -> String {
-    let instead_of = [("--quick", false), ("--blocks", true), ("--target", true)];
+    let instead_of = [("--quick", false), ("--blocks", true), ("--interval", true), ("--target", true)];
     this_command_without(&instead_of, &["--blocks", &blocks.to_string()])
 }
 
