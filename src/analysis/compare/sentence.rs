@@ -31,7 +31,8 @@ pub fn of_cases(
     Sentence { subject, metric, workload: Some(case.into()), other }.of_result(plan, result)
 }
 
-/// The workload's name for a sentence. `None` if it is the plan's only workload, or the only one with this headline metric.
+/// The workload's name for a sentence. `None` if it is the plan's only workload, or the only one with this headline metric, or if
+/// it has the name of the metric: `decodes`, not `decodes (decode)`.
 pub fn workload_name(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
     let all = workloads(plan);
     let with_headline: Vec<&str> = all
@@ -39,7 +40,7 @@ pub fn workload_name(plan: &Plan, workload: &str, metric: &Metric) -> Option<Str
         .filter(|it| metric::headline(plan, it).is_some_and(|headline| headline.id == metric.id))
         .map(|it| it.label.as_str())
         .collect();
-    let is_clear = all.len() == 1 || with_headline == [workload];
+    let is_clear = all.len() == 1 || with_headline == [workload] || workload == metric.title;
     (!is_clear).then(|| text::line(workload))
 }
 

@@ -208,7 +208,8 @@ pub fn lines_after_table(judgement: &Judgement) -> Vec<String> {
 /// The lines at the end of the one screen: means with their caution, the first notes, and what `--full` adds.
 pub fn last_lines(judgement: &Judgement) -> Vec<String> {
     let more = judgement.notes.len().saturating_sub(MAX_NOTES);
-    let more = (more > 0).then(|| format!("note: and {}: `--full` has them", plural(more, "more note")));
+    let it = if more == 1 { "it" } else { "them" };
+    let more = (more > 0).then(|| format!("{}: `--full` has {it}", plural(more, "more note")));
     let notes = notes(judgement).take(MAX_NOTES).chain(more);
     means(judgement).chain(notes).chain(other_metrics(judgement)).collect()
 }
@@ -222,12 +223,15 @@ fn notes(judgement: &Judgement) -> impl Iterator<Item = String> {
     judgement.notes.iter().map(|note| format!("note: {}", line(note)))
 }
 
-/// `40 other metrics do not decide the exit status: 2 worse, 1 better; `--full` has their table`.
+/// `40 other metrics without effect on the exit status: 2 worse, 1 better; `--full` has a table of all metrics`.
 fn other_metrics(judgement: &Judgement) -> Option<String> {
     let others: Vec<&Change> = judgement.changes.iter().filter(|it| !it.gating).collect();
     let count = |wanted: Verdict| others.iter().filter(|it| is(it, wanted)).count();
-    let (worse, better) = (count(Verdict::Slower), count(Verdict::Faster));
-    let (metrics, counts) = (plural(others.len(), "other metric"), format!("{worse} worse, {better} better"));
+    let counts = [(count(Verdict::Slower), "worse"), (count(Verdict::Faster), "better")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    let counts = if counts.is_empty() { "none certainly worse or better".into() } else { counts };
+    let metrics = plural(others.len(), "other metric");
     (!others.is_empty()).then(|| {
         format!("{metrics} without effect on the exit status: {counts}; `--full` has a table of all metrics")
     })

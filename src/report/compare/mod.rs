@@ -37,6 +37,11 @@ impl Content for JudgementContent<'_> {
     fn json(&self) -> Vec<u8> {
         json_bytes(&machine_readable::entry(self.judgement))
     }
+
+    /// Without a terminal, as wide as a report.
+    fn width(&self, terminal_width: Option<usize>) -> usize {
+        terminal_width.unwrap_or(100).clamp(40, 120)
+    }
 }
 
 #[cfg(test)]
