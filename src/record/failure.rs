@@ -22,6 +22,9 @@ pub struct Failure {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The program wrote no message of the protocol and did not fail either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_no_engine: bool,
     /// The last lines of the engine's stderr, and its lines on stdout that are no messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,

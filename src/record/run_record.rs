@@ -116,13 +116,14 @@ impl RunRecord {
     }
 
     /// Whether nothing was measured because of the command line: every engine refused one of its values, such as an option or a
-    /// dtype, or cannot run here. An engine that was started and then failed is a result, and so is a broken model.
+    /// dtype, or cannot run here, or is a program that is no engine. An engine that was started and then failed is a result, and so is
+    /// a broken model.
     pub fn is_refused(&self) -> bool {
         let [start, hello, load] = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());
         let is_refusal = |it: &Failure| match it.kind {
             FailureKind::Unavailable => it.when == start,
             FailureKind::Unsupported | FailureKind::BadRequest => [&start, &hello, &load].contains(&&it.when),
-            _ => false,
+            _ => it.is_no_engine,
         };
         self.samples.is_empty() && !self.failures.is_empty() && self.failures.iter().all(is_refusal)
     }

@@ -276,6 +276,20 @@ fn a_run_that_every_engine_refuses_leaves_no_record() {
 }
 
 #[test]
+fn a_program_that_is_no_engine_leaves_no_record() {
+    let scratch = Scratch::new();
+    let chat = scratch.script("chat", "echo 'I am a chat program'");
+    let noisy = scratch.script("noisy", "while echo more; do :; done");
+    for program in [Path::new("/bin/true"), &chat, &noisy] {
+        let words = [&["-e", program.to_str().unwrap()], QUICK].concat();
+        let outcome = orchestrate(&scratch, &words).exits_with(4);
+        outcome.assert_stderr(&["no record: nothing was measured"]);
+        outcome.assert_stdout(&["orchestrate check "]);
+        assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new(), "{}", program.display());
+    }
+}
+
+#[test]
 fn a_refused_command_line_leaves_no_record() {
     let scratch = Scratch::new();
     for words in [

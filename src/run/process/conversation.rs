@@ -144,7 +144,7 @@ impl Conversation {
             Ok(answer) => answer?.0,
             Err(_) => {
                 return match self.no_answer(deadline).await {
-                    Cause::Timeout(_) | Cause::OnlyText { .. } => Ok(Hello::NoAnswer),
+                    Cause::Timeout(_) | Cause::NoMessage { .. } => Ok(Hello::NoAnswer),
                     cause => Err(cause),
                 };
             }
@@ -341,19 +341,18 @@ impl Conversation {
     async fn no_answer(&self, deadline: Duration) -> Cause {
         match self.process.stopped().await {
             Some(pid) => Cause::Stopped { after: deadline, pid },
-            None => self.with_text(Cause::Timeout(deadline)),
+            None => self.without_message(Cause::Timeout(deadline), false),
         }
     }
 
-    /// The cause, with the text that the process wrote in place of a message.
-    fn with_text(&self, cause: Cause) -> Cause {
-        match &self.text {
-            Some(text) if !self.has_answered => {
-                let (text, program) = (text.clone(), self.program.clone());
-                Cause::OnlyText { end: Box::new(cause), text, program }
-            }
-            _ => cause,
+    /// The end, with the text that the process wrote in place of a message. `is_no_engine`: at this end, a process without a message
+    /// is no engine.
+    fn without_message(&self, end: Cause, is_no_engine: bool) -> Cause {
+        if self.has_answered || self.text.is_none() && !is_no_engine {
+            return end;
         }
+        let (text, program) = (self.text.clone(), self.program.clone());
+        Cause::NoMessage { end: Box::new(end), text, program, is_no_engine }
     }
 
     /// The next message. Lines that are not messages are stored with the last lines of stderr.
@@ -377,9 +376,10 @@ impl Conversation {
             self.process.note(&format!("(stdout) {text}"));
             self.text.get_or_insert_with(|| shorten(&line(&text), MAX_TEXT_WIDTH));
             if self.stray_lines > MAX_STRAY_LINES {
-                return Err(Cause::Protocol(format!(
+                let end = Cause::Protocol(format!(
                     "more than {MAX_STRAY_LINES} lines on stdout that are not JSON objects, before one message"
-                )));
+                ));
+                return Err(self.without_message(end, true));
             }
             return Ok(None);
         }
@@ -406,7 +406,10 @@ impl Conversation {
                 let stderr = self.process.stderr();
                 let not_started = library::loader_failure(status, &stderr);
                 let not_started = not_started.or_else(|| env_failure(status, &stderr));
-                not_started.unwrap_or_else(|| self.with_text(Cause::Exited(describe_exit(status))))
+                // An engine that fails has another exit code.
+                let is_no_engine = status.success();
+                let end = || self.without_message(Cause::Exited(describe_exit(status)), is_no_engine);
+                not_started.unwrap_or_else(end)
             }
             None if self.process.is_lost() => Cause::Protocol(
                 "the keeper process of this run has ended: an engine or another program ended it".into(),

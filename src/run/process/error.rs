@@ -44,8 +44,9 @@ pub enum Cause {
     Timeout(Duration),
     /// No answer within the deadline, because a signal has stopped this process of the engine.
     Stopped { after: Duration, pid: u32 },
-    /// The process wrote text and no message until this end: it may know no protocol.
-    OnlyText { end: Box<Cause>, text: String, program: String },
+    /// The process wrote no message until this end: it may know no protocol. `text`: the first line that it wrote instead.
+    /// `is_no_engine`: it did not fail either.
+    NoMessage { end: Box<Cause>, text: Option<String>, program: String, is_no_engine: bool },
     /// The engine did not answer within the time that a case allows for one request.
     TooSlow(Duration),
     /// The engine wrote at least this many bytes into its working folder, which is more than the limit.
@@ -102,6 +103,7 @@ impl EngineFailure {
             when: self.when.to_string(),
             message: self.cause.to_string(),
             hint: self.cause.hint(),
+            is_no_engine: matches!(self.cause, Cause::NoMessage { is_no_engine: true, .. }),
             stderr: self.stderr,
         }
     }
@@ -127,7 +129,7 @@ impl Cause {
             Self::Start { .. } => FailureKind::Start,
             Self::Exited(_) | Self::ExitedAfterFailed(_) => FailureKind::Exited,
             Self::Timeout(_) | Self::Stopped { .. } => FailureKind::Timeout,
-            Self::OnlyText { end, .. } => end.kind(),
+            Self::NoMessage { end, .. } => end.kind(),
             Self::TooSlow(_) => FailureKind::TooSlow,
             Self::FolderFull { .. } => FailureKind::FolderFull,
             Self::Version(_) => FailureKind::Version,
@@ -148,7 +150,7 @@ impl Cause {
         match self {
             Self::FailedAnswer(failed) => failed.hint.clone(),
             Self::Start { hint, .. } => hint.clone(),
-            Self::OnlyText { program, .. } => {
+            Self::NoMessage { program, .. } => {
                 Some(format!("orchestrate check {}", pasteable(std::slice::from_ref(program))))
             }
             Self::TooSlow(cap) => Some(format!("--max-request-time {}s", cap.as_secs().max(1) * 5)),
@@ -180,7 +182,10 @@ impl fmt::Display for Cause {
                 "no answer within {} s: process {pid} is stopped, by a signal (`kill -STOP`) or by reading from the terminal",
                 after.as_secs_f64()
             ),
-            Self::OnlyText { end, text, .. } => write!(f, "{end}; it wrote text, not JSON: `{text}`"),
+            Self::NoMessage { end, text: Some(text), .. } => {
+                write!(f, "{end}; it wrote text, not JSON: `{text}`")
+            }
+            Self::NoMessage { end, text: None, .. } => write!(f, "{end}"),
             Self::TooSlow(cap) => write!(f, "too slow (> {} s)", cap.as_secs_f64()),
             Self::FolderFull { bytes, limit } => {
                 let (bytes, limit) = (size(*bytes), size(*limit));
