@@ -96,6 +96,9 @@ pub struct State {
     /// The number of blocks planned so far, and how many of them are complete.
     planned_blocks: u32,
     complete_blocks: u32,
+    /// About as many requests are planned so far, and as many are done.
+    planned_requests: u64,
+    done_requests: u64,
     /// The text about the block, which begins the status.
     block: String,
     /// The current step.
@@ -188,7 +191,8 @@ impl State {
                 of_twins.into_iter().for_each(|text| add(ShownIn::Block, text));
                 add(ShownIn::BlockUntilReport, format!("record: {record}"));
             }
-            Event::BlockStarted { block, until, .. } => {
+            Event::BlockStarted { block, until, requests } => {
+                self.planned_requests = *requests;
                 (self.planned_blocks, self.complete_blocks) = (*until, *block);
                 self.block = format!("block {} of {until}", block + 1);
                 self.status = self.block.clone();
@@ -199,8 +203,8 @@ impl State {
                 self.status = format!("block {} is complete", block + 1);
             }
             Event::LaunchStarted { label } => {
+                // A detail of the launch follows, with its command.
                 self.status = format!("{} · starting {label}", self.block);
-                add(ShownIn::Step, format!("  {label}: starting"));
             }
             Event::Loading { label, phase, fraction } => {
                 let percent =
@@ -221,8 +225,10 @@ impl State {
             }
             Event::CheckingOutput { label, number, of } => {
                 self.status = format!("output check {number} of {of} · {label}");
-                let shown_in = if *number == 1 { ShownIn::Block } else { ShownIn::Step };
-                add(shown_in, format!("output checks of {}", text::plural(*of, "engine")));
+                if *number == 1 {
+                    add(ShownIn::Block, format!("output checks of {}", text::plural(*of, "engine")));
+                }
+                add(ShownIn::Step, format!("  output check {number} of {of}: {label}"));
             }
             Event::CheckingTokens { label, samples } => {
                 let samples = text::plural(*samples, "sample");
@@ -235,6 +241,7 @@ impl State {
                 add(ShownIn::Step, format!("  {workload}: {label}"));
             }
             Event::Sampled { label, workload, warmup, .. } => {
+                self.done_requests += 1;
                 self.show_request(label, workload, facts);
                 if *warmup {
                     self.details.insert(1, ", warm-up".into());
@@ -314,13 +321,17 @@ impl State {
     }
 
     /// The live line: `━━━━──────  40 %  1 min left  block 2 of 5 · decode · ENGINE (bf16)`. Details that do not fit into
-    /// the width are left out. If the time left is unknown, the status stands alone.
+    /// the width are left out. If the time left is unknown, the line has the number of requests that are done.
     pub fn bar_text(&self, clock: Option<Clock>, width: usize) -> String {
         let begin = match clock.and_then(|clock| self.share_and_time_left(clock)) {
             Some((share, left)) => {
                 let full = ((BAR_WIDTH as f64 * share) as usize).min(BAR_WIDTH);
                 let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR_WIDTH - full));
                 format!("{bar}  {:.0} %  {} left  ", 100.0 * share, text::estimated_time(left))
+            }
+            None if self.done_requests > 0 && self.complete_blocks < self.planned_blocks => {
+                let planned = self.planned_requests.max(self.done_requests);
+                format!("{} of about {}  ", self.done_requests, text::plural(planned, "request"))
             }
             None => String::new(),
         };

@@ -83,7 +83,6 @@ fn a_log_of_steps_has_every_launch_and_every_sample() {
     let lines = lines_of(&mut State::default(), &run_events(), Display::Steps);
     let steps = [
         "block 1 of 3",
-        "  beacon: starting",
         "  beacon: loaded in 1.53 s",
         "  ttft 128: beacon",
         "  ttft 128: beacon 9.00 ms",
@@ -92,6 +91,9 @@ fn a_log_of_steps_has_every_launch_and_every_sample() {
         "  decode: beacon 43.1 tok/s",
     ];
     assert!(lines.windows(steps.len()).any(|window| window == steps), "{lines:?}");
+    let checks =
+        ["output checks of 2 engines", "  output check 1 of 2: beacon", "  output check 2 of 2: beacon"];
+    assert!(lines.windows(checks.len()).any(|window| window == checks), "{lines:?}");
 }
 
 #[test]
@@ -139,7 +141,8 @@ fn the_live_line_has_the_current_step_the_share_done_and_the_time_left() {
     lines_of(&mut state, &events[6..10], Display::Live);
     assert_eq!(live_line(&state), "block 1 of 3 · loading beacon: weights 40 %");
     lines_of(&mut state, &events[10..16], Display::Live);
-    assert_eq!(live_line(&state), "block 1 of 3 · decode · beacon (bf16)  43.1 tok/s");
+    let expected = "3 of about 9 requests  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s";
+    assert_eq!(live_line(&state), expected);
     // In the first block, only the budget bounds the time left.
     assert_eq!(state.bar_text(seconds(30, 20), WIDTH), live_line(&state));
     state.budget = Some(Duration::from_secs(180));
