@@ -30,6 +30,8 @@ pub enum OptionValues {
     /// The engine decides.
     Any,
     Bool,
+    /// The address of a server.
+    Url,
     #[serde(untagged)]
     OneOf(Vec<String>),
     #[serde(untagged)]
@@ -99,6 +101,10 @@ impl OptionValues {
         match self {
             Self::Any => true,
             Self::Bool => value.is_boolean() || matches!(value.as_str(), Some("true" | "false")),
+            Self::Url => {
+                let host = value.as_str().and_then(|url| url.strip_prefix("http://"));
+                host.is_some_and(|host| !host.is_empty())
+            }
             Self::OneOf(values) => value.as_str().is_some_and(|value| values.iter().any(|it| it == value)),
             Self::Integer(IntegerRange { min, max }) => {
                 let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
@@ -113,6 +119,7 @@ impl fmt::Display for OptionValues {
         match self {
             Self::Any => f.write_str("any value"),
             Self::Bool => f.write_str("`true` or `false`"),
+            Self::Url => f.write_str("an address such as `http://127.0.0.1:8000`"),
             Self::OneOf(values) => f.write_str(&either(values)),
             Self::Integer(IntegerRange { min, max: Some(max) }) => {
                 write!(f, "a whole number from {min} to {max}")
@@ -178,7 +185,7 @@ mod tests {
     fn an_option_accepts_its_values_also_as_texts() {
         let values: LoadValues = toml::from_str(
             "[options]\npin = \"bool\"\npath = [\"fast\", \"exact\"]\nlookup = { min = 0, max = 7 }\n\
-             size = { min = 16 }\nfolder = \"any\"\n",
+             size = { min = 16 }\nfolder = \"any\"\nurl = \"url\"\n",
         )
         .unwrap();
         let accepts = |name, value: Value| values.accepts(LoadValue::OptionValue(name, &value));
@@ -188,6 +195,7 @@ mod tests {
             ("lookup", vec!["7".into(), 0.into()], vec!["8".into(), "-1".into(), "".into(), 1.5.into()]),
             ("size", vec!["16".into()], vec!["15".into()]),
             ("folder", vec!["".into(), 3.into()], vec![]),
+            ("url", vec!["http://a:1".into()], vec!["foo".into(), "https://a".into(), "http://".into()]),
         ] {
             assert!(accepted.into_iter().all(|value| accepts(name, value)), "{name}");
             assert!(!refused.into_iter().any(|value| accepts(name, value)), "{name}");

@@ -153,7 +153,7 @@ fn an_engine_that_needs_an_option_is_measured_and_checked_only_with_it() {
     let client = format!(
         "about = \"an engine\"\nbinary = \"client-engine\"\n[build]\n{build}\
          [load]\ndevices = [\"cpu\"]\nneeds_one_of = [\"url\", \"command\"]\n\
-         options = {{ url = \"any\", command = \"any\" }}\n"
+         options = {{ url = \"url\", command = \"any\" }}\n"
     );
     scratch.write_tree(&[("client", &client)]);
     let reason = "it needs `--set url=...` or `--set command=...`";
@@ -164,6 +164,9 @@ fn an_engine_that_needs_an_option_is_measured_and_checked_only_with_it() {
     assert!(planned(&[]));
     run(&scratch, &["-e", "client", "--dry-run"]).exits_with(4);
     assert!(!planned(&["--set", "url=http://127.0.0.1:1"]) && !planned(&["--set", "command=serve"]));
+    let no_address = run(&scratch, &["-e", "client", "--set", "url=foo", "--dry-run"]).exits_with(2);
+    let problem = "error: `client` has no value `foo` of the load option `url`\nhint: ";
+    no_address.assert_stderr(&[problem, "--set url=VALUE"]);
     let checked = finish(scratch.orchestrate_without_checkout().args(["check", "client"])).exits_with(4);
     checked.assert_stderr(&["engine `client` cannot run here: ", reason]);
     let on_gpu = &["check", "client", "--device", "cuda", "--set", "command=serve"];
