@@ -58,7 +58,7 @@ fn the_results_so_far_are_replaced_after_each_block_and_the_report_follows() {
     }
     let end = &output[blocks[2]..];
     let report = &end[end.find("F\u{1b}[J").expect(end)..];
-    assert!(report.contains("record: ") && report.contains("decode"), "{report}");
+    assert!(report.contains("in full: ") && report.contains("decode"), "{report}");
     assert!(!report.contains("so far"), "{report}");
 }
 

@@ -98,7 +98,8 @@ fn a_log_of_stdout_and_stderr_has_each_warning_and_the_path_of_the_record_once()
         let text = without_line_breaks(&format!("{}{}", outcome.stdout, outcome.stderr));
         let count = |words: &str| text.matches(words).count();
         let warnings = count("the prompts are those of every run with the nonce 5");
-        [warnings, count("exited at hello"), count("record: ") + count("recorded in ")]
+        let of_record = ["record: ", "recorded in ", "in full: "].map(count);
+        [warnings, count("exited at hello"), of_record.iter().sum()]
     };
     assert_eq!((run("", "2>&1"), run("", "")), ([1, 1, 1], [2, 2, 3]));
     for options in ["-v", "--format markdown"] {

@@ -24,8 +24,11 @@ use crate::shell::{HINT, pasteable, quoted_command};
 use crate::text::{plural, shorten_at_clause, width};
 use stats::Comparison;
 
-/// The most warnings above the table; the full report has all.
+/// The most warnings above the table; the full report has all. Each row beyond `ROWS_BESIDE_ALL` leaves room for one less, but two
+/// are always shown: so seven rows fit into 40 lines of 80 columns.
 const MAX_WARNINGS: usize = 4;
+const MIN_WARNINGS: usize = 2;
+const ROWS_BESIDE_ALL: usize = 5;
 /// In columns: two lines of a narrow terminal.
 const MAX_WARNING_WIDTH: usize = 156;
 /// The most failures above the table, the most engines of one failure, and the most hints below the table.
@@ -80,15 +83,17 @@ pub fn warnings(
             .push(format!("caches may hold the weights, so memory may not limit the speed; hint: `{hint}`"));
     }
     let mark = Tone::Warning.of(Mark::Warning.sign());
-    let marked = limited(&warnings, saved).into_iter().map(|it| format!("{mark} {it}"));
+    let more_rows = overview.configurations.len().saturating_sub(ROWS_BESIDE_ALL);
+    let most = MAX_WARNINGS.saturating_sub(more_rows).max(MIN_WARNINGS);
+    let marked = limited(&warnings, most, saved).into_iter().map(|it| format!("{mark} {it}"));
     marked.chain(best::variants(overview)).collect()
 }
 
-/// The first warnings, and the number of the others.
-fn limited(warnings: &[String], saved: Option<&str>) -> Vec<String> {
-    let more = warnings.len().saturating_sub(MAX_WARNINGS);
+/// The first warnings, at most `most`, and the number of the others.
+fn limited(warnings: &[String], most: usize, saved: Option<&str>) -> Vec<String> {
+    let more = warnings.len().saturating_sub(most);
     let all = || format!("{}: `{}`", plural(more, "more warning"), full_report(saved));
-    let shown = warnings.iter().take(MAX_WARNINGS).map(|it| shortened(it, saved));
+    let shown = warnings.iter().take(most).map(|it| shortened(it, saved));
     shown.chain((more > 0).then(all)).collect()
 }
 
@@ -238,15 +243,15 @@ pub fn footnotes(
     let has_mark = |mark: Mark| last_cells.iter().chain(&best_ratios).any(|cell| cell.contains(mark.sign()));
     let mut notes: Vec<String> = with_prefix_caches(&report.rows).into_iter().collect();
     let is_ratio = |cell: &String| cell.starts_with(Mark::Reference.sign()) || cell.contains('x');
-    if last_cells.iter().any(is_ratio) {
+    // One note has both, because it takes less room.
+    let reference = last_cells.iter().any(is_ratio).then(|| {
         let title = headings::VS_REFERENCE.title;
-        notes.push(format!("{title}: speed-up over {}", reference_of_each_row(report)));
-    }
-    if has_mark(Mark::NotAQuotient) {
-        notes.push(Mark::NotAQuotient.legend());
-    }
-    if last_cells.iter().chain(&best_ratios).any(has_no_verdict) {
-        notes.push(Mark::NoVerdict.legend());
+        format!("{title}: speed-up over {}", reference_of_each_row(report))
+    });
+    let quotient = has_mark(Mark::NotAQuotient).then(|| Mark::NotAQuotient.legend());
+    let of_ratios: Vec<String> = reference.into_iter().chain(quotient).collect();
+    if !of_ratios.is_empty() {
+        notes.push(of_ratios.join("; "));
     }
     if cells.iter().any(|cell| cell == Mark::NotAvailable.sign()) {
         notes.extend(why_no_values(&report.rows));
@@ -344,15 +349,18 @@ fn joined_set_ups(set_ups: Vec<(String, String)>) -> Vec<(String, Vec<String>)> 
     joined.collect()
 }
 
-/// The path of the record, and the commands that say more. Empty if there is no record, or if the run goes on.
+/// The commands that show the record in full and say more. Empty if there is no record, or if the run goes on.
 pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
-    let Some(record) = saved.map(|path| pasteable(&[path.to_string()])) else { return Vec::new() };
+    if saved.is_none() {
+        return Vec::new();
+    }
     let notes = match overview.report.notes.len() {
         0 => String::new(),
-        count => format!(" ({} in the full report)", plural(count, "note")),
+        count => format!(" ({})", plural(count, "note")),
     };
-    // `text::wrap` breaks a long command between backticks after a backslash, so it can still be pasted.
-    let mut steps = vec![format!("record: {record}{notes}"), format!("in full: `{}`", full_report(saved))];
+    // The command has the path of the record. `text::wrap` breaks a long command between backticks after a backslash, so it can
+    // still be pasted.
+    let mut steps = vec![format!("in full: `{}`{notes}", full_report(saved))];
     let report = overview.report;
     let gave_sampled = |label: &str| report.outputs.iter().any(|it| it.engine == label && is_sampled(it));
     steps.extend(most_severe(overview).map(|it| match gave_sampled(&it.engine.label) {
