@@ -13,16 +13,17 @@ use crate::report::grid::{reference_of_each_row, rounds_for_p99, why_no_ratios};
 use crate::report::headings;
 use crate::report::limits;
 use crate::report::marks::Mark;
-use crate::report::next_measurement;
+use crate::report::next_measurement::{self, More, option_for};
 use crate::report::outputs::{greedy_command, is_sampled};
 use crate::report::ranking::{Unranked, why_no_values};
 use crate::report::rows::{FailureSummary, Row, group_by_key, with_prefix_caches};
+use crate::report::run_report::Report;
 use crate::report::tone::{self, Tone};
 use crate::report::verdict_lines::{self, NO_VERDICTS, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
-use crate::shell::{HINT, pasteable, quoted_command};
+use crate::shell::{HINT, command_with, pasteable, quoted_command};
 use crate::text::{plural, shorten_at_clause, width};
-use stats::Comparison;
+use stats::{Comparison, MIN_VERDICT_BLOCKS};
 
 /// The most warnings above the table; the full report has all. Each row beyond `ROWS_BESIDE_ALL` leaves room for one less, but two
 /// are always shown: so seven rows fit into 40 lines of 80 columns.
@@ -253,6 +254,9 @@ pub fn footnotes(
     if !of_ratios.is_empty() {
         notes.push(of_ratios.join("; "));
     }
+    if last_cells.iter().chain(&best_ratios).any(has_no_verdict) {
+        notes.push(no_verdict(report));
+    }
     if cells.iter().any(|cell| cell == Mark::NotAvailable.sign()) {
         notes.extend(why_no_values(&report.rows));
     }
@@ -329,6 +333,29 @@ pub fn footnotes(
         hints.map(|(hint, names)| format!("hint for {}: {}", names.join(", "), quoted_command(&hint))),
     );
     notes.into_iter().map(|note| Tone::Dim.of(&verdict_lines::with_plain_spaces(&note))).collect()
+}
+
+/// The explanation of a ratio without a verdict, with the command that gives it one. If no ratio has a verdict, a warning says why.
+fn no_verdict(report: &Report) -> String {
+    let mark = Mark::NoVerdict;
+    if why_no_verdicts(report).is_some() {
+        return format!("{mark} no verdict: a line above the table says why");
+    }
+    let is_shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
+    let pairs = report.verdicts.for_view(false).filter(is_shown);
+    let without = pairs.filter(|pair| pair.certainty() == Some(Certainty::NoVerdict));
+    let without: Vec<&Comparison> = without.filter_map(PairVerdict::comparison).collect();
+    let more = More::largest(without.iter().map(|it| option_for(report, it, MIN_VERDICT_BLOCKS)));
+    match (without.iter().map(|it| it.blocks).min(), more) {
+        (Some(blocks), Some(more)) if blocks < MIN_VERDICT_BLOCKS && !report.is_running => {
+            let command = command_with(&report.command, &more.text());
+            format!(
+                "{mark} no verdict: both engines are in only {}, and a verdict needs {MIN_VERDICT_BLOCKS}{HINT}`{command}`",
+                plural(blocks, "block")
+            )
+        }
+        _ => mark.legend(),
+    }
 }
 
 /// The part before the name in a command that sets up one engine. `None` for another hint.

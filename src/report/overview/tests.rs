@@ -263,6 +263,25 @@ fn a_budget_that_is_too_short_for_verdicts_is_named_once() {
 }
 
 #[test]
+fn a_ratio_of_too_few_blocks_has_the_command_that_gives_it_a_verdict() {
+    let mut record = seven_engines();
+    let is_late = |it: &&crate::record::Launch| it.configuration == 1 && it.block >= 2;
+    let late: Vec<u32> = record.launches.iter().filter(is_late).map(|it| it.launch).collect();
+    record.samples.retain(|sample| !late.contains(&sample.launch));
+    record.header.command = ["/opt/o", "--all"].map(String::from).to_vec();
+    let text = at(&record, 100);
+    assert!(line_of(&text, "beacon").contains("x?"), "{text}");
+    let note = "? no verdict: both engines are in only 2 blocks, and a verdict needs 5; hint: `orchestrate --all --blocks 5`";
+    assert!(words(&text).contains(note), "{text}");
+    // If no comparison has a verdict, a line above the table says why, and the note is short.
+    let mut selection = decoding(&["patient-original", "beacon"]);
+    selection.extent.blocks = Some(2);
+    let text = words(&at(&with_deviations(selection, &[ORIGINAL, BEACON], &[0.0; 2]), 100));
+    assert!(text.contains("! no verdicts: 2 blocks, verdicts need 5; hint: `--blocks 5`"), "{text}");
+    assert!(text.contains("? no verdict: a line above the table says why"), "{text}");
+}
+
+#[test]
 fn numbers_of_threads_of_one_engine_are_compared() {
     let selection = Selection { threads: vec![1, 2], ..decoding(&["patient-original"]) };
     let faster = InventedEngine { name: "patient-original 2 threads", token_ms: 11.0, ..ORIGINAL };
