@@ -143,8 +143,9 @@ fn take_fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
 }
 
 /// Breaks a text into lines of at most `limit` columns; each line after the first begins with `indent`. Paths and text between
-/// backticks stay whole, so that they can be copied; intervals stay whole, so that their ends are read together. Only a long command of this program is broken: it continues in the next line
-/// after a backslash. Other long words are split. The crate `textwrap` would break inside backticks and commands.
+/// backticks stay whole, so that they can be copied. Intervals stay whole, so that their ends are read together. Only a long
+/// command of this program is broken: it continues in the next line after a backslash. Other long words are split. The crate
+/// `textwrap` would break inside backticks and commands.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
