@@ -15,7 +15,7 @@ use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::scenario::Kind;
-use crate::plan::{Order, Plan, Selection, context};
+use crate::plan::{Order, Plan, Selection};
 use crate::record::RunRecord;
 use crate::report::Content;
 use crate::report::document::{
@@ -43,8 +43,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
         if engines_are_named { Ok(plan_of(selection)) } else { plan_of_ready_engines(selection) }
     };
     if arguments.extent.dry_run {
-        let left_out = context::left_out(&selection);
-        return dry_run::show(&plan(&selection)?, &resolved.results, &left_out, &resolved.prepared_first());
+        return dry_run::show(&plan(&selection)?, &resolved.results, &[], &resolved.prepared_first());
     }
     let ready = resolved.make_ready()?;
     let plan = plan(&ready.selection)?;

@@ -1,6 +1,6 @@
 //! The plan of a run in words, with the estimate of its time. Measures nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::earlier_times::EarlierTimes;
@@ -9,6 +9,7 @@ use super::output::{self, WIDTH};
 use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::plan::arrivals::Rate;
 use crate::plan::budget::TokenCheck;
+use crate::plan::context::Unfit;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Prompt, Role, Verification, Workload, context, models};
 use crate::record::RunRecord;
@@ -91,7 +92,7 @@ fn describe(plan: &Plan, history: &[RunRecord], prepared_first: &[String]) -> St
         let feature = workload.needs_in_hello().unwrap_or_default();
         format!("  not measured in one-shot mode: {} (it needs `{feature}` in `hello`)", workload.label)
     }));
-    lines.extend(context::lines(&unfit).into_iter().map(|line| format!("  {line}")));
+    lines.extend(left_out(&unfit));
     lines.push(String::new());
     lines.extend(output_checks(plan));
     lines.extend(describe_time(plan, &expected));
@@ -115,6 +116,19 @@ fn hints(plan: &Plan, prepared_first: &[String]) -> Vec<String> {
 /// get one.
 fn is_without_needed_hello(plan: &Plan, workload: &Workload) -> bool {
     plan.mode == Mode::OneShot && workload.kind != Kind::Score && workload.needs_in_hello().is_some()
+}
+
+/// The workloads that are left out, with the reason: a line for each model.
+fn left_out(unfit: &[Unfit]) -> Vec<String> {
+    let reason = |it: &Unfit| (it.model.clone(), context::common_reason(&it.reason).map(String::from));
+    let mut groups: BTreeMap<(String, Option<String>), Vec<&Unfit>> = BTreeMap::new();
+    unfit.iter().for_each(|it| groups.entry(reason(it)).or_default().push(it));
+    let line = |((model, reason), unfit): ((String, Option<String>), Vec<&Unfit>)| {
+        let workloads: Vec<&str> = unfit.iter().map(|it| it.workload.as_str()).collect();
+        let reason = reason.map_or_else(|| unfit[0].reason.clone(), |it| format!("the requests {it}"));
+        format!("  not measured on {model}: {} ({reason})", workloads.join(", "))
+    };
+    groups.into_iter().map(line).collect()
 }
 
 /// The line about the output checks before the first block.

@@ -22,7 +22,7 @@ use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpContext;
 use crate::machine::{Machine, cpu};
 use crate::plan::selection::{self, Names, Resolved, Sources};
-use crate::plan::{Case, Plan, Selection, context, values};
+use crate::plan::{Case, Plan, Selection, values};
 use crate::record::{
     self, CoreLockState, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord,
     Warning, results_dir,
@@ -179,9 +179,6 @@ impl<'a> ReadyRun<'a> {
         match plan.nonce {
             Some(nonce) => self.warn(repeated_prompts(nonce)),
             None => plan.nonce = Some(random_nonce()),
-        }
-        for left_out in context::left_out(&self.selection) {
-            self.warn(left_out);
         }
         let BeforeRun { warning: too_short, token_check } = BeforeRun::of(&plan, &self.results);
         // The report names the budget that the run itself found, so the record does not have this warning.

@@ -14,7 +14,7 @@ use crate::cli::{RunArgs, Verbosity, verbosity};
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::selection::{Names, distinct};
-use crate::plan::{Mode, Order, Plan, Selection, context};
+use crate::plan::{Mode, Order, Plan, Selection};
 use crate::record::{self, RunRecord};
 use crate::report::recommendation::Recommendation;
 use crate::report::{Content, Report};
@@ -61,9 +61,7 @@ pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8>
     (run.all, run.presets, run.no_setup) = (false, false, true);
     let resolved = experiment::resolve(&registry, &run)?;
     if run.extent.dry_run {
-        let selection = resolved.without_set_up()?;
-        let left_out = context::left_out(&selection);
-        return dry_run::show(&plan(&selection), &resolved.results, &left_out, &[]);
+        return dry_run::show(&plan(&resolved.without_set_up()?), &resolved.results, &[], &[]);
     }
     let mut ready = resolved.make_ready()?;
     if shows_report(&run) {

@@ -11,7 +11,7 @@ use crate::cli::exit_code::{DONE, WORSE, most_severe};
 use crate::cli::{JudgeArgs, RunArgs};
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
-use crate::plan::{Plan, Selection, context, scenario, selection};
+use crate::plan::{Plan, Selection, scenario, selection};
 use crate::record::{self, End, Recorder, Warning};
 use crate::report::{Content, FORMATS, Report, ReportContent, targets};
 use crate::shell::Usage;
@@ -31,11 +31,9 @@ pub fn run(mut arguments: RunArgs) -> Result<u8> {
     if arguments.extent.dry_run {
         // Weights can be compared only after they are read. So a dry run accepts differences, as with `--force`.
         let judge = JudgeArgs { force: true, ..arguments.judge };
-        let selection = resolved.without_set_up()?;
-        let (mut plan, _) = planned(arguments, &selection, base.as_ref(), &judge)?;
-        let mut warnings = context::left_out(&selection);
-        let targets = check_targets(&mut plan, arguments)?.into_iter().map(left_out_target);
-        warnings.extend(changed_inputs(&plan, arguments)?.into_iter().chain(targets));
+        let (mut plan, _) = planned(arguments, &resolved.without_set_up()?, base.as_ref(), &judge)?;
+        let left_out = check_targets(&mut plan, arguments)?.into_iter().map(left_out_target);
+        let warnings: Vec<String> = changed_inputs(&plan, arguments)?.into_iter().chain(left_out).collect();
         return dry_run::show(&plan, &resolved.results, &warnings, &resolved.prepared_first());
     }
     if !arguments.file.targets.is_empty() {

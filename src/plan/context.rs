@@ -1,7 +1,5 @@
 //! Checks whether requests fit the context of a model: the largest number of tokens in a prompt and its output together.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, bail};
 
 use super::{Model, Plan, Prompt, Selection, Workload};
@@ -194,33 +192,4 @@ pub fn unfit(plan: &Plan, limit_of: impl Fn(&Model, &[String]) -> ContextLimit) 
         }
     }
     unfit
-}
-
-/// The workloads that a plan leaves out because of the depths of their scenarios: a line for each model.
-pub fn left_out(selection: &Selection) -> Vec<String> {
-    let mut unfit = Vec::new();
-    for model in &selection.models {
-        let limit = ContextLimit { tokens: model.context_tokens, prompt_tokens: None };
-        for scenario in &selection.scenarios {
-            let too_deep = rows::too_deep(selection, scenario, limit.tokens).into_iter();
-            unfit.extend(too_deep.filter_map(|workload| {
-                let reason = limit.excess(&workload)?;
-                Some(Unfit { model: model.name.clone(), workload: workload.label, reason })
-            }));
-        }
-    }
-    lines(&unfit)
-}
-
-/// The workloads that are not measured, with the reason: a line for each model.
-pub fn lines(unfit: &[Unfit]) -> Vec<String> {
-    let reason = |it: &Unfit| (it.model.clone(), common_reason(&it.reason).map(String::from));
-    let mut groups: BTreeMap<(String, Option<String>), Vec<&Unfit>> = BTreeMap::new();
-    unfit.iter().for_each(|it| groups.entry(reason(it)).or_default().push(it));
-    let line = |((model, reason), unfit): ((String, Option<String>), Vec<&Unfit>)| {
-        let workloads: Vec<&str> = unfit.iter().map(|it| it.workload.as_str()).collect();
-        let reason = reason.map_or_else(|| unfit[0].reason.clone(), |it| format!("the requests {it}"));
-        format!("not measured on {model}: {} ({reason})", workloads.join(", "))
-    };
-    groups.into_iter().map(line).collect()
 }

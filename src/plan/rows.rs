@@ -222,38 +222,8 @@ impl Row<'_> {
 ///
 /// A text with a length of its own has no depth, so it is left out of a scenario where each request has one.
 ///
-/// Among several lengths, a prompt that the context does not hold becomes the longest that it holds. Among several depths of the
-/// scenario itself, those that the context does not hold are left out.
+/// Among several lengths, a prompt that the context does not hold becomes the longest that it holds.
 pub(super) fn workloads(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
-    planned_and_too_deep(selection, scenario, context).0
-}
-
-/// The workloads that `workloads` leaves out because of their depth.
-pub(super) fn too_deep(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
-    planned_and_too_deep(selection, scenario, context).1
-}
-
-/// A depth that the user named is never left out: it is refused, or its row says why it was not measured. If no depth fits, all are
-/// planned, and refused.
-fn planned_and_too_deep(
-    selection: &Selection,
-    scenario: &Scenario,
-    context: Option<u32>,
-) -> (Vec<Workload>, Vec<Workload>) {
-    let all = all_workloads(selection, scenario, context);
-    let is_too_deep = |it: &Workload| match (&it.prompt, context) {
-        (Prompt::Tokens(tokens), Some(context)) => {
-            it.shape.depth > 0 && tokens.saturating_add(it.max_new_tokens) > context
-        }
-        _ => false,
-    };
-    if !selection.axes.depth.is_empty() || all.iter().all(is_too_deep) {
-        return (all, Vec::new());
-    }
-    all.into_iter().partition(|it| !is_too_deep(it))
-}
-
-fn all_workloads(selection: &Selection, scenario: &Scenario, context: Option<u32>) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
     let (is_query, scores_text) = (scenario.kind == Kind::Query, scenario.kind == Kind::Score);
     let prompt = selection.prompt.as_ref().filter(|_| !scores_text && !is_query);

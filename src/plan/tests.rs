@@ -229,29 +229,6 @@ fn a_scenario_without_any_request_is_refused_with_the_reason() {
 }
 
 #[test]
-fn depths_of_a_scenario_beyond_the_context_are_left_out_and_named() {
-    let planned = |context: Option<u32>, depth: &[u32]| {
-        let scenarios = crate::plan::scenario::named("decode").unwrap();
-        let mut selection = Selection { scenarios, ..selection() };
-        selection.axes.depth = depth.to_vec();
-        selection.models[0].context_tokens = context;
-        let plan = Plan::new(&selection);
-        let first = plan.cases.iter().filter(|case| case.configuration == 0);
-        let labels: Vec<String> = first.map(|case| case.workload.label.clone()).collect();
-        (labels, context::left_out(&selection))
-    };
-    let all = ["decode", "decode depth 512", "decode depth 2048", "decode depth 8192"];
-    let (labels, left_out) = planned(Some(2048), &[]);
-    assert_eq!(labels, all[..2]);
-    let line =
-        "not measured on m: decode depth 2048, decode depth 8192 (the requests exceed the context of 2,048)";
-    assert_eq!(left_out, [line]);
-    // A named depth stays, and so do all depths if the context is unknown.
-    assert_eq!(planned(Some(2048), &[0, 512, 2048, 8192]), (all.map(String::from).to_vec(), Vec::new()));
-    assert_eq!(planned(None, &[]), (all.map(String::from).to_vec(), Vec::new()));
-}
-
-#[test]
 fn a_long_prompt_without_room_for_the_output_is_no_empty_prompt() {
     let mut selection = Selection { scenarios: crate::plan::scenario::named("edge").unwrap(), ..selection() };
     selection.axes = AxisValues::with_new_tokens(2048);
