@@ -1,7 +1,8 @@
 //! The configurations that take part in the next block.
 //!
 //! All take part if the time allows it. If it does not, a configuration that takes much longer than the others (a long launch, or
-//! slow requests) takes part in fewer blocks. So the others get the blocks that a verdict needs. A block is still
+//! slow requests) takes part in fewer blocks. So the others get the blocks that a verdict needs. A reference has its time
+//! first, because a block without it compares no engine with it. A block is still
 //! complete for each of its configurations, and a pair is compared in the blocks that both have. The choice depends on
 //! the times of earlier blocks and on the budget, never on a ratio.
 
@@ -31,6 +32,8 @@ impl BlockTime {
 pub struct RowGroup {
     pub configurations: Vec<usize>,
     pub time: BlockTime,
+    /// Other rows are compared with this one.
+    pub is_reference: bool,
 }
 
 /// The row groups of these configurations. `row_of` gives the row of a twin or baseline, and any other configuration itself.
@@ -57,7 +60,8 @@ pub fn participants(row_groups: &[RowGroup], missing: u32, left: Duration) -> Ve
     }
     let times = row_groups.iter().map(|group| if missing > 0 { group.time.least } else { group.time.whole });
     let times: Vec<Duration> = times.collect();
-    let shares = with_enough_time(&times, left / missing.max(1));
+    let is_reference: Vec<bool> = row_groups.iter().map(|group| group.is_reference).collect();
+    let shares = references_first(&times, &is_reference, left / missing.max(1));
     // A block of one row compares nothing, so two rows must fit, unless the run has only one.
     let selected = if shares.len() >= row_groups.len().min(2) {
         shares
@@ -68,6 +72,23 @@ pub fn participants(row_groups: &[RowGroup], missing: u32, left: Duration) -> Ve
         Vec::new()
     };
     selected.into_iter().flat_map(|index| row_groups[index].configurations.clone()).collect()
+}
+
+/// The indices of the times that fit into `time`. References have their time first, and the others share the rest. If no other time
+/// would fit, a reference is a row like the others: those are then compared with each other.
+fn references_first(times: &[Duration], is_reference: &[bool], time: Duration) -> Vec<usize> {
+    let (references, others): (Vec<usize>, Vec<usize>) =
+        (0..times.len()).partition(|&index| is_reference[index]);
+    let of_references: Duration = references.iter().map(|&index| times[index]).sum();
+    let of_others: Vec<Duration> = others.iter().map(|&index| times[index]).collect();
+    let fitting = match time.checked_sub(of_references) {
+        Some(rest) => with_enough_time(&of_others, rest),
+        None => Vec::new(),
+    };
+    if fitting.is_empty() {
+        return with_enough_time(times, time);
+    }
+    references.into_iter().chain(fitting.into_iter().map(|index| others[index])).collect()
 }
 
 /// The indices of the times that fit into `time`. Each has an equal share of it, and the part that shorter times do not use.
@@ -93,6 +114,7 @@ mod tests {
         let group = |(index, &(least, whole)): (usize, &(u64, u64))| RowGroup {
             configurations: vec![index],
             time: time(least, whole),
+            is_reference: false,
         };
         times_s.iter().enumerate().map(group).collect()
     }
@@ -129,6 +151,22 @@ mod tests {
         assert_eq!(selected(&[(1, 3), (1, 40)], 0, 36), [0_usize; 0]);
         assert_eq!(selected(&[(1, 30)], 0, 36), [0]);
         assert_eq!(selected(&[(1, 40)], 0, 36), [0_usize; 0]);
+    }
+
+    #[test]
+    fn a_slow_reference_takes_part_if_another_row_fits_beside_it() {
+        let selected = |times_s: &[(u64, u64)], left_s: u64| {
+            let mut groups = rows(times_s);
+            groups[0].is_reference = true;
+            let mut selected = participants(&groups, 5, Duration::from_secs(left_s));
+            selected.sort_unstable();
+            selected
+        };
+        // Each block has 20 s. The reference takes 14 s of them, more than an equal share.
+        assert_eq!(selected(&[(14, 20), (1, 3), (2, 4), (9, 9)], 100), [0, 1, 2]);
+        // With 20 s it would leave nothing to the others.
+        assert_eq!(selected(&[(20, 20), (1, 3), (2, 4)], 100), [1, 2]);
+        assert_eq!(selected(&[(30, 30), (1, 3), (2, 4)], 100), [1, 2]);
     }
 
     #[test]

@@ -110,7 +110,14 @@ impl<'a> Schedule<'a> {
             Some(Role::Twin { of } | Role::Baseline { of }) => of,
             Some(Role::Verifier | Role::NullEngine) | None => configuration,
         };
-        row_groups(configurations, row_of, |it| self.block_times.get(&it).copied().unwrap_or_default())
+        let time_of = |it| self.block_times.get(&it).copied().unwrap_or_default();
+        let mut groups = row_groups(configurations, row_of, time_of);
+        let pairs = self.plan.pairs();
+        let is_reference = |it: &usize| pairs.iter().any(|(_, reference)| reference == it);
+        for group in &mut groups {
+            group.is_reference = group.configurations.iter().any(is_reference);
+        }
+        groups
     }
 
     /// Warns once about each row that is left out of a block.
