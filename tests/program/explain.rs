@@ -248,7 +248,8 @@ fn one_block_says_that_a_verdict_needs_five() {
         (scratch.engine("one", ""), ["one", "other"].map(|name| scratch.engine(name, "")));
     let outcome = run(&scratch, Some(&verifier), &engines, &["--reference", "one"]);
     let text = without_line_breaks(&outcome.stdout);
-    assert!(text.contains("nor the same: inconclusive, or no verdict, which needs 5 blocks"), "{text}");
+    assert!(text.contains("! no verdicts: 1 block, verdicts need 5; hint: `--blocks 5`"), "{text}");
+    assert!(text.contains("? no verdict: a line above the table says why"), "{text}");
 }
 
 #[test]

@@ -249,7 +249,7 @@ fn all_engines_get_the_lengths_of_the_same_real_requests() {
     assert!(used("a").iter().all(|it| lengths.contains(it)), "{:?}", used("a"));
     // Eight parts of the file, from short to long, give a request each.
     assert_eq!(used("a").iter().filter(|it| **it == (30, 1)).count(), 1, "{:?}", used("a"));
-    assert_eq!(run.case_of("a")["case"], "serve 2 chat.csv");
+    assert_eq!(run.case_of("a")["case"], "serve chat.csv");
     assert_eq!(run.report["outputs"][0]["status"], "exact", "{}", run.report["outputs"]);
     let stored = &run.record.header()["plan"]["cases"][0]["workload"]["lengths"]["file"];
     assert_eq!((&stored["requests"], &stored["largest"]), (&5.into(), &serde_json::json!([30, 1])));
@@ -260,7 +260,7 @@ fn all_engines_get_the_lengths_of_the_same_real_requests() {
     command.arg("-e").arg(scratch.engine("c", FOUR_AT_ONCE)).args(options).arg("--dry-run");
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     let plan = without_line_breaks(&outcome.stdout);
-    assert!(plan.contains("serve 2 chat.csv: 1 round of 8 requests in each block"), "{plan}");
+    assert!(plan.contains("serve chat.csv: 1 round of 8 requests in each block"), "{plan}");
     assert!(plan.contains("; lengths of chat.csv: 2 requests"), "{plan}");
 }
 
