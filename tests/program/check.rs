@@ -154,8 +154,8 @@ fn a_program_that_answers_no_request_is_reported_once_as_no_engine() {
         let page = &outcome.stdout;
         assert_eq!(outcome.code, Some(4), "{page}");
         assert_eq!(failed_checks(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
-        assert_eq!(page.matches("no engine: answered no request").count(), 1, "{page}");
-        assert!(page.contains("is not an engine: it answered no request\n"), "{page}");
+        assert_eq!(page.matches("no engine: gave no valid answer").count(), 1, "{page}");
+        assert!(page.contains("is not an engine: it gave no valid answer\n"), "{page}");
         assert!(!page.contains("smallest") && page.lines().count() < 16, "{page}");
         scratch.assert_no_processes_left();
     }

@@ -21,7 +21,7 @@ use crate::shell::Unavailable;
 /// The number of successive checks without an answer after which the engine gets no more requests.
 const MAX_SILENT_CHECKS: u32 = 3;
 
-const NO_ENGINE: &str = "no engine: answered no request";
+const NO_ENGINE: &str = "no engine: gave no valid answer";
 
 /// A check of one property that the protocol requires.
 pub struct Check {

@@ -66,7 +66,7 @@ pub fn skipped(count: u32, why: &str, reported_by: Option<&str>) -> String {
 }
 
 pub fn no_engine(label: &str) -> String {
-    format!("\n`{label}` is not an engine: it answered no request\n")
+    format!("\n`{label}` is not an engine: it gave no valid answer\n")
 }
 
 /// The text of successive checks that did not pass, all for one reason.

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ pub struct State {
     /// About as many requests are planned so far, and as many are done.
     planned_requests: u64,
     done_requests: u64,
+    /// The largest share of the run that was shown as done.
+    shown_share: Cell<f64>,
     /// The text about the block, which begins the status.
     block: String,
     /// The current step.
@@ -330,8 +333,13 @@ impl State {
                 format!("{bar}  {:.0} %  {} left  ", 100.0 * share, text::estimated_time(left))
             }
             None if self.done_requests > 0 && self.complete_blocks < self.planned_blocks => {
-                let planned = self.planned_requests.max(self.done_requests);
-                format!("{} of about {}  ", self.done_requests, text::plural(planned, "request"))
+                match self.planned_requests {
+                    planned if planned > self.done_requests => {
+                        format!("{} of about {}  ", self.done_requests, text::plural(planned, "request"))
+                    }
+                    // More warm-up requests were made than expected, so the number of all is unknown.
+                    _ => format!("{}  ", text::plural(self.done_requests, "request")),
+                }
             }
             None => String::new(),
         };
@@ -365,7 +373,11 @@ impl State {
         let at_least = of_block.filter(|_| !self.budget_is_limit).unwrap_or_default();
         let of_budget = self.budget.map(|budget| budget.saturating_sub(ran).max(at_least));
         let left = of_blocks.into_iter().chain(of_budget).min()?;
-        Some((ran.as_secs_f64() / (ran + left).as_secs_f64(), left))
+        let share = ran.as_secs_f64() / (ran + left).as_secs_f64();
+        // More blocks may be planned later. The share that is shown never becomes smaller.
+        let shown = share.max(self.shown_share.get());
+        self.shown_share.set(shown);
+        Some((shown, left))
     }
 }
 

@@ -269,7 +269,7 @@ pub fn verdict_in_short(context: &Context, part: &mut Part, row: &Row) {
         sentences.extend(all);
     }
     if is_reference_of_others(context, row) {
-        sentences.push("the other engines are compared with it".into());
+        sentences.push(format!("`{}` is the reference of the others", row.engine.label));
     }
     part.say(format!("{}.", sentences.join("; ")));
 }
@@ -300,7 +300,9 @@ fn opponents<'a>(context: &'a Context, row: &Row) -> Vec<Opponent<'a>> {
         best => Some(("best,", best?)),
     });
     let best = best.filter(|(_, best)| Some(&best.engine.label) != row.reference.as_ref());
-    let best = best.map(|(role, row)| Opponent { role, row, pairs: &report.verdicts.all_pairs });
+    // A pair with the reference has one verdict everywhere: the one among the comparisons with the reference.
+    let of_best = if row.is_reference() { pairs } else { &report.verdicts.all_pairs };
+    let best = best.map(|(role, row)| Opponent { role, row, pairs: of_best });
     reference.into_iter().chain(best).collect()
 }
 

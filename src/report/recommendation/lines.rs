@@ -179,7 +179,7 @@ fn cost(choice: &Choice) -> String {
     };
     let cost = choice.nats.map_or_else(
         || "its cost in nats is unknown".to_string(),
-        |nats| format!("it costs {} nats", two_digits(nats)),
+        |nats| format!("it drifts by {} nats", two_digits(nats)),
     );
     format!("{cost}, and its output {status}")
 }

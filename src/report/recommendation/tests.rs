@@ -201,7 +201,7 @@ fn the_best_of_each_precision_has_its_cost_in_nats() {
     assert!(text.contains("best without quantization: `beacon` (f32), "), "{text}");
     assert!(
         text.contains(
-            "best at a lower precision: the same, `reed` (q8_0/f32); it costs 0.0077 nats, and its output agrees"
+            "best at a lower precision: the same, `reed` (q8_0/f32); it drifts by 0.0077 nats, and its output agrees"
         ),
         "{text}"
     );
