@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What a shell command prints, and whether it succeeded.
+/// The output of a command, and whether it succeeded.
 fn run(command: &duct::Expression) -> (String, bool) {
     let output = command.stderr_to_stdout().stdout_capture().unchecked().run().unwrap();
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
@@ -22,14 +22,20 @@ fn has_program(name: &str) -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
+/// The output of the emulation, which must succeed.
+fn emulate(mode: &str) -> String {
+    let (output, succeeded) = run(&duct::cmd!(format!("{FOLDER}/tests/cuda-emulation/run"), mode));
+    assert!(succeeded, "{output}");
+    output
+}
+
 #[test]
 fn the_decode_kernel_computes_the_logits_ids_and_cache_of_the_reference() {
     if !has_program("g++") {
         eprintln!("skipped: g++ is not installed");
         return;
     }
-    let (output, succeeded) = run(&duct::cmd!(format!("{FOLDER}/tests/cuda-emulation/run"), "quick"));
-    assert!(succeeded, "{output}");
+    let output = emulate("quick");
     assert!(output.lines().filter(|line| line.starts_with("step ")).count() > 10, "{output}");
 }
 
@@ -39,8 +45,7 @@ fn the_emulation_reports_faults_that_kernels_have_on_purpose() {
         eprintln!("skipped: g++ is not installed");
         return;
     }
-    let (output, succeeded) = run(&duct::cmd!(format!("{FOLDER}/tests/cuda-emulation/run"), "faults"));
-    assert!(succeeded, "{output}");
+    emulate("faults");
 }
 
 /// The installed `nvcc`, as `scripts/cuda-toolkit` sets it up.

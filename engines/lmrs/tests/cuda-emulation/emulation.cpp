@@ -730,7 +730,7 @@ u16 float_to_half(float value) {
     return bits;
 }
 
-// What g++ calls for each access of a kernel that is compiled with `-fsanitize=thread`.
+// The functions that g++ calls for each access of a kernel that is compiled with `-fsanitize=thread`.
 static void read_hook(const void* address, size_t bytes, void* code) {
     if (!current) return;
     judge_write();

@@ -1,4 +1,4 @@
-// What a kernel sees of the CPU emulation. This file stands in for `device.cuh`: the same functions with the same meaning,
+// The CPU emulation, as a kernel uses it. This file stands in for `device.cuh`: the same functions with the same meaning,
 // so that g++ compiles the kernels unchanged. `emulation.cpp` implements them; every CUDA thread is a fiber of one CPU thread.
 #pragma once
 #include <cmath>

@@ -1,4 +1,4 @@
-// What the host side of the emulation calls: memory with guard pages, and the launch of a kernel.
+// The emulation, as its host side uses it: memory with guard pages, and the launch of a kernel.
 #pragma once
 #include "emulation.h"
 
